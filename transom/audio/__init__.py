@@ -1,0 +1,1 @@
+"""Bytes to samples to log-mel frames."""

@@ -1,0 +1,1 @@
+"""The text decoder: one token every 80 ms."""

@@ -1,0 +1,1 @@
+"""The causal Whisper/Voxtral encoder and its adapter."""

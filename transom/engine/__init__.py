@@ -1,0 +1,1 @@
+"""Many streams in one batch on one device."""

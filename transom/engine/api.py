@@ -1,0 +1,145 @@
+"""What a server sees of an engine: sessions that take samples and publish events. No torch, no sockets.
+
+A session is a place in the batch. It transcribes one turn after the other: audio is appended, ``commit`` ends the
+turn, and the next sample begins the next turn on a clean state. Turns are numbered from 0 in a session; exactly one
+:class:`TurnCompleted` or :class:`TurnFailed` answers each commit, in order, also when the turn holds no words.
+Everything a client sends keeps its order: a commit is a mark in the same queue as the audio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Samples = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """New text of a turn: whole characters only. ``position`` is the 80 ms token of the stream it came from."""
+
+    turn: int
+    text: str
+    position: int
+
+
+@dataclass(frozen=True)
+class TurnCompleted:
+    """All words of a committed turn. ``text`` equals the concatenation of its deltas.
+
+    ``token_ids`` are the emitted ids, silence and word marks included, when the session asked for them;
+    ``audio_tokens`` counts 80 ms steps of audio heard, ``text_tokens`` the ids that carry text.
+    """
+
+    turn: int
+    text: str
+    audio_samples: int
+    audio_tokens: int
+    text_tokens: int
+    token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class TurnFailed:
+    """A turn that cannot be finished; the session goes on with the next turn."""
+
+    turn: int
+    code: str
+    message: str
+
+
+@dataclass(frozen=True)
+class InboxDrained:
+    """A session whose inbox was full has room again."""
+
+
+Event = TextDelta | TurnCompleted | TurnFailed | InboxDrained
+Publish = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class SessionOptions:
+    """What a client may choose; ``delay_ms`` of None is the model's own, others are rounded up to 80 ms."""
+
+    delay_ms: int | None = None
+    keep_token_ids: bool = False
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What an engine serves. ``sample_rate`` is what :meth:`EngineSession.append` takes, in Hz."""
+
+    model: str
+    sample_rate: int
+    default_delay_ms: int
+    max_sessions: int
+    attention_backend: str
+    description: str = ""
+
+
+@dataclass(frozen=True)
+class EngineStats:
+    """A snapshot for health pages and tests; blocks are cache blocks over all groups."""
+
+    active_sessions: int
+    free_blocks: int
+    total_blocks: int
+    steps: int
+
+
+class EngineSession(Protocol):
+    """One client's place in the batch. Methods never block and may be called from any thread."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the caller should wait for :class:`InboxDrained` before it appends more."""
+        ...
+
+    def append(self, samples: Samples) -> None:
+        """Add mono samples in [-1, 1]. Raises InputOverflowError far beyond the inbox's bound."""
+        ...
+
+    def commit(self) -> int:
+        """End the turn and return its number; its last words come without further audio."""
+        ...
+
+    def clear(self) -> int:
+        """Forget the uncommitted turn and return its number: it gets no further event."""
+        ...
+
+    def set_delay(self, delay_ms: int | None) -> None:
+        """Choose the delay of turns that have not begun yet."""
+        ...
+
+    def close(self) -> None:
+        """Leave: no further event is published. Idempotent."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs sessions. ``publish`` is called from the engine's thread and must return at once."""
+
+    @property
+    def info(self) -> EngineInfo:
+        """What this engine serves."""
+        ...
+
+    def start(self) -> None:
+        """Warm up and start stepping."""
+        ...
+
+    def stop(self) -> None:
+        """End all sessions with TurnFailed for open turns, and the thread. Idempotent."""
+        ...
+
+    def open_session(self, options: SessionOptions, publish: Publish) -> EngineSession:
+        """Admit a session, or raise CapacityError (full) or EngineError (stopped)."""
+        ...
+
+    def stats(self) -> EngineStats:
+        """Count what is in use."""
+        ...

@@ -1,0 +1,76 @@
+"""The one interface of all attention backends.
+
+Legend: S streams, N query rows (of all streams, one after the other), P pages, B page size in rows,
+H query heads, G key/value heads, K head dim, M pages in the longest block table.
+
+A backend sees a *resident* sequence: the block table starts at the first block a stream still holds, and lengths
+count from there. That is enough, since rotary angles are applied before and windows are relative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+
+
+@dataclass(frozen=True)
+class MultipleOf:
+    """A supported block size: any positive multiple of ``base`` rows."""
+
+    base: int
+
+
+BlockSize = int | MultipleOf
+
+
+@dataclass(frozen=True)
+class PagedKV:
+    """One layer's cache: ``keys`` and ``values`` are [P, B, G, K]; slot s is row s % B of page s // B."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+
+@dataclass(frozen=True)
+class AttentionMetadata:
+    """Where the rows of a step stand.
+
+    ``query_start`` int32 [S+1]: row range of each stream; ``seq_lens`` int32 [S]: keys of each stream, this
+    step's included; ``block_table`` int32 [S, M]: its pages in order, padded with 0; ``slots`` int64 [N]: where
+    each new key goes, -1 to drop it. ``max_query`` and ``max_seq`` are the maxima, known without a device sync.
+
+    The mask is aligned bottom right: query row j of a stream with n rows and s keys stands at s - n + j and sees
+    keys up to there. A row that stands before key 0 sees nothing and its output is zero.
+    """
+
+    query_start: torch.Tensor
+    seq_lens: torch.Tensor
+    block_table: torch.Tensor
+    slots: torch.Tensor
+    max_query: int
+    max_seq: int
+
+
+class AttentionBackend(Protocol):
+    """Writes new keys and values into pages, and attends over them."""
+
+    name: str
+    supported_block_sizes: tuple[BlockSize, ...]
+
+    def write(
+        self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata
+    ) -> None:
+        """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``."""
+        ...
+
+    def attend(
+        self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
+    ) -> torch.Tensor:
+        """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries.
+
+        ``window`` counts the keys a query sees, its own position included; -1 is no window. Query head h reads
+        key/value head h // (H // G).
+        """
+        ...

@@ -1,0 +1,1 @@
+"""What encoder and decoder layers have in common: norms, feed-forwards, rotary angles, paged attention."""

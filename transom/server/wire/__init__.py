@@ -1,0 +1,1 @@
+"""One translator per dialect between wire events and the engine's events."""

@@ -1,0 +1,1 @@
+"""Checkpoints: files, names, configs, the hub and the bundled model."""
