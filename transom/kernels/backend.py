@@ -59,9 +59,7 @@ class AttentionBackend(Protocol):
     name: str
     supported_block_sizes: tuple[BlockSize, ...]
 
-    def write(
-        self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata
-    ) -> None:
+    def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
         """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``."""
         ...
 
