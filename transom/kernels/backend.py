@@ -14,6 +14,8 @@ from typing import Protocol
 
 import torch
 
+NO_SLOT = -1
+
 
 @dataclass(frozen=True)
 class MultipleOf:
@@ -39,7 +41,7 @@ class AttentionMetadata:
 
     ``query_start`` int32 [S+1]: row range of each stream; ``seq_lens`` int32 [S]: keys of each stream, this
     step's included; ``block_table`` int32 [S, M]: its pages in order, padded with 0; ``slots`` int64 [N]: where
-    each new key goes, -1 to drop it. ``max_query`` and ``max_seq`` are the maxima, known without a device sync.
+    each new key goes, NO_SLOT to drop it. ``max_query`` and ``max_seq`` are the maxima, known without a device sync.
 
     The mask is aligned bottom right: query row j of a stream with n rows and s keys stands at s - n + j and sees
     keys up to there. A row that stands before key 0 sees nothing and its output is zero.
