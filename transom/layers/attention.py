@@ -1,0 +1,58 @@
+"""Self-attention whose keys and values live in pages. Which pages, and of what, comes in as arguments.
+
+Legend: N rows of all streams, D model, H query heads, G key/value heads, K head dim.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from transom.kernels.backend import AttentionBackend, AttentionMetadata, PagedKV
+
+
+@dataclass(frozen=True)
+class LayerCache:
+    """What one layer's attention needs in one step: its pages, where rows stand in them, and who computes."""
+
+    backend: AttentionBackend
+    pages: PagedKV
+    metadata: AttentionMetadata
+
+
+class PagedAttention(nn.Module):
+    """Projections around a paged attention kernel. ``window`` counts keys, the query's own included; -1 is none.
+
+    Biases follow Whisper (q, v and o, never k) where ``bias`` is set, and are absent otherwise.
+    """
+
+    def __init__(
+        self, size: int, num_heads: int, num_kv_heads: int, head_dim: int, *, bias: bool, window: int
+    ) -> None:
+        super().__init__()
+        self.head_dim = head_dim
+        self.window = window
+        self.q_proj = nn.Linear(size, num_heads * head_dim, bias=bias)
+        self.k_proj = nn.Linear(size, num_kv_heads * head_dim, bias=False)
+        self.v_proj = nn.Linear(size, num_kv_heads * head_dim, bias=bias)
+        self.o_proj = nn.Linear(num_heads * head_dim, size, bias=bias)
+
+    def project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """[N, D] -> queries [N, H, K], keys and values [N, G, K]."""
+        queries, keys, values = (
+            projection(x).unflatten(-1, (-1, self.head_dim)) for projection in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        return queries, keys, values
+
+    def attend(
+        self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: LayerCache
+    ) -> torch.Tensor:
+        """Store the new keys and values, attend over the pages, and project back: [N, D]."""
+        cache.backend.write(keys, values, cache.pages, cache.metadata)
+        mixed = cache.backend.attend(
+            queries, cache.pages, cache.metadata, window=self.window, scale=self.head_dim**-0.5
+        )
+        output: torch.Tensor = self.o_proj(mixed.flatten(-2))
+        return output

@@ -1,0 +1,36 @@
+"""The two feed-forward layers: SwiGLU (Voxtral) and GELU (Whisper). Shapes [..., D] -> [..., D]."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class SwiGLU(nn.Module):
+    """down(silu(gate(x)) * up(x)) (Shazeer 2020); only the encoder's down projection has a bias."""
+
+    def __init__(self, size: int, inner_size: int, *, down_bias: bool) -> None:
+        super().__init__()
+        self.gate_proj = nn.Linear(size, inner_size, bias=False)
+        self.up_proj = nn.Linear(size, inner_size, bias=False)
+        self.down_proj = nn.Linear(inner_size, size, bias=down_bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., D] -> [..., D]."""
+        output: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        return output
+
+
+class GeluFeedForward(nn.Module):
+    """fc2(gelu(fc1(x))) with the exact (erf) GELU."""
+
+    def __init__(self, size: int, inner_size: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(size, inner_size)
+        self.fc2 = nn.Linear(inner_size, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[..., D] -> [..., D]."""
+        output: torch.Tensor = self.fc2(F.gelu(self.fc1(x)))
+        return output
