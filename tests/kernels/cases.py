@@ -1,0 +1,127 @@
+"""Random attention steps over poisoned caches: everything that no stream has written is NaN."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import ceil
+
+import torch
+
+from transom.kernels.backend import NO_SLOT, AttentionBackend, AttentionMetadata, PagedKV
+from transom.kernels.reference import ReferenceAttention
+
+TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+
+@dataclass(frozen=True)
+class Case:
+    """``streams`` holds (query rows, keys) of each stream; ``interleaved`` lets keys and values share pages."""
+
+    streams: tuple[tuple[int, int], ...]
+    heads: int = 4
+    kv_heads: int = 4
+    head_dim: int = 32
+    block_rows: int = 16
+    window: int = -1
+    dtype: torch.dtype = torch.float32
+    interleaved: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """A case made concrete: the rows of this step, and a cache that holds all earlier ones."""
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    values: torch.Tensor
+    cache: PagedKV
+    metadata: AttentionMetadata
+
+
+def make_metadata(case: Case, generator: torch.Generator) -> AttentionMetadata:
+    """Streams on randomly chosen pages. A new row before key 0 has no slot."""
+    pages_of = [max(1, ceil(keys / case.block_rows)) for _, keys in case.streams]
+    shuffled = torch.randperm(sum(pages_of) + 3, generator=generator).tolist()
+    table = torch.zeros(len(case.streams), max(pages_of), dtype=torch.int32)
+    slots: list[int] = []
+    for stream, (rows, keys) in enumerate(case.streams):
+        pages = [shuffled.pop() for _ in range(pages_of[stream])]
+        table[stream, : len(pages)] = torch.tensor(pages, dtype=torch.int32)
+        for position in range(keys - rows, keys):
+            page, offset = divmod(position, case.block_rows)
+            slots.append(pages[page] * case.block_rows + offset if position >= 0 else NO_SLOT)
+    rows_of = torch.tensor([0, *(rows for rows, _ in case.streams)], dtype=torch.int32)
+    return AttentionMetadata(
+        query_start=rows_of.cumsum(0, dtype=torch.int32),
+        seq_lens=torch.tensor([keys for _, keys in case.streams], dtype=torch.int32),
+        block_table=table,
+        slots=torch.tensor(slots, dtype=torch.int64),
+        max_query=max(rows for rows, _ in case.streams),
+        max_seq=max(keys for _, keys in case.streams),
+    )
+
+
+def poisoned_cache(case: Case, num_pages: int) -> PagedKV:
+    """A cache of NaN."""
+    shape = (num_pages, 2, case.block_rows, case.kv_heads, case.head_dim)
+    arena = torch.full(shape, torch.nan, dtype=case.dtype)
+    if case.interleaved:
+        return PagedKV(arena[:, 0], arena[:, 1])
+    return PagedKV(arena[:, 0].clone(), arena[:, 1].clone())
+
+
+def make_step(case: Case, seed: int = 0) -> Step:
+    """Random rows; keys of earlier steps are in the cache already."""
+    generator = torch.Generator().manual_seed(seed)
+    metadata = make_metadata(case, generator)
+    cache = poisoned_cache(case, int(metadata.block_table.max()) + 4)
+    for stream, (rows, length) in enumerate(case.streams):
+        for position in range(length - rows):
+            page = metadata.block_table[stream, position // case.block_rows]
+            for pages in (cache.keys, cache.values):
+                fresh = torch.randn(case.kv_heads, case.head_dim, generator=generator)
+                pages[page, position % case.block_rows] = fresh.to(case.dtype)
+    num_rows = metadata.slots.shape[0]
+    queries, keys, values = (
+        torch.randn(num_rows, heads, case.head_dim, generator=generator).to(case.dtype)
+        for heads in (case.heads, case.kv_heads, case.kv_heads)
+    )
+    return Step(queries, keys, values, cache, metadata)
+
+
+def run(backend: AttentionBackend, case: Case, step: Step, device: str = "cpu") -> tuple[torch.Tensor, PagedKV]:
+    """Write and attend on a copy of the step on ``device``; the output and the cache come back on the CPU."""
+    if case.interleaved:
+        arena = torch.stack((step.cache.keys, step.cache.values), dim=1).to(device)
+        cache = PagedKV(arena[:, 0], arena[:, 1])
+    else:
+        cache = PagedKV(step.cache.keys.clone().to(device), step.cache.values.clone().to(device))
+    metadata = replace(
+        step.metadata,
+        query_start=step.metadata.query_start.to(device),
+        seq_lens=step.metadata.seq_lens.to(device),
+        block_table=step.metadata.block_table.to(device),
+        slots=step.metadata.slots.to(device),
+    )
+    backend.write(step.keys.to(device), step.values.to(device), cache, metadata)
+    scale = case.head_dim**-0.5
+    output = backend.attend(step.queries.to(device), cache, metadata, window=case.window, scale=scale)
+    return output.cpu(), PagedKV(cache.keys.cpu(), cache.values.cpu())
+
+
+def expected(case: Case, step: Step) -> tuple[torch.Tensor, PagedKV]:
+    """What the reference computes in float64."""
+    wide = replace(step, queries=step.queries.double())
+    return run(ReferenceAttention(), case, wide)
+
+
+def assert_matches_reference(backend: AttentionBackend, case: Case, device: str = "cpu", seed: int = 0) -> None:
+    """Output and cache equal the reference's; a NaN anywhere in the output fails."""
+    step = make_step(case, seed)
+    wanted, wanted_cache = expected(case, step)
+    output, cache = run(backend, case, step, device)
+    assert output.dtype == case.dtype
+    tolerance = TOLERANCE[case.dtype]
+    torch.testing.assert_close(output.double(), wanted, rtol=tolerance, atol=tolerance)
+    torch.testing.assert_close(cache.keys, wanted_cache.keys, rtol=0, atol=0, equal_nan=True)
+    torch.testing.assert_close(cache.values, wanted_cache.values, rtol=0, atol=0, equal_nan=True)
