@@ -1,0 +1,45 @@
+"""Text frame -> client event, and the fields that every dialect reads the same way. Raises WireError, does no I/O."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from typing import Any
+
+from transom.server.wire.messages import Append, ClientEvent, WireError
+
+
+def parse_event(frame: str | bytes) -> ClientEvent:
+    """Read one frame as a JSON object with a ``type``; a binary frame is read as the JSON text it may hold."""
+    try:
+        event: Any = json.loads(frame)
+    except (ValueError, RecursionError) as error:
+        hint = "send each event as a JSON object in a text frame, audio as base64 inside it"
+        raise WireError("invalid_json", f"this frame is not JSON ({error}); {hint}") from error
+    if not isinstance(event, dict):
+        raise WireError("invalid_json", f"an event must be a JSON object, not {type(event).__name__}")
+    if not isinstance(event.get("type"), str):
+        raise WireError("missing_required_parameter", "an event needs a string field 'type'", param="type")
+    return event
+
+
+def event_id_of(event: ClientEvent) -> str | None:
+    """The client's own name of an event."""
+    event_id = event.get("event_id")
+    return event_id if isinstance(event_id, str) else None
+
+
+def parse_append(event: ClientEvent, max_bytes: int) -> Append:
+    """Decode the audio of an append event; an empty one is allowed."""
+    encoded = event.get("audio")
+    if not isinstance(encoded, str):
+        raise WireError("invalid_audio", "input_audio_buffer.append needs a base64 string 'audio'", param="audio")
+    try:
+        audio = base64.b64decode(encoded, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise WireError("invalid_audio", f"'audio' is not base64 ({error})", param="audio") from error
+    if len(audio) > max_bytes:
+        message = f"{len(audio)} bytes of audio in one event, at most {max_bytes} are allowed; send smaller chunks"
+        raise WireError("audio_too_large", message, param="audio")
+    return Append(audio)
