@@ -45,7 +45,11 @@ class TurnCompleted:
 
 @dataclass(frozen=True)
 class TurnFailed:
-    """A turn that cannot be finished; the session goes on with the next turn."""
+    """A turn that cannot be finished; the session goes on with the next turn.
+
+    It may come before the turn's commit. Audio up to the turn's mark (commit or clear) is then dropped, and the mark
+    gets no second answer.
+    """
 
     turn: int
     code: str
@@ -108,7 +112,7 @@ class EngineSession(Protocol):
         ...
 
     def clear(self) -> int:
-        """Forget the uncommitted turn and return its number: it gets no further event."""
+        """Forget the uncommitted turn and return its number: it gets no further event and is not used again."""
         ...
 
     def set_delay(self, delay_ms: int | None) -> None:
