@@ -1,0 +1,1 @@
+"""Unit tests, one file or more a module."""
