@@ -5,9 +5,9 @@ Knows samples and frames only: no token, no model. All in float32; the floor is 
 Legend: N samples, F frames of 10 ms, C = n_fft // 2 + 1 frequency bins, M mel bins.
 
 Frame f of a stream covers its samples [160 f - 200, 160 f + 200), zeros standing before the first one. The result has
-the same bits for any chunking: the product with the mel matrix runs in blocks of a fixed number of rows, because BLAS
-picks other kernels, with other orders of summation, for other shapes. For 16 frames or more those are also the bits
-of ``torch.stft(center=True)`` over the whole signal, its last frame dropped.
+the bits of ``torch.stft(center=True)`` over the whole signal, its last frame dropped, for any chunking. To that end
+the product with the mel matrix runs in blocks of a fixed number of rows: BLAS picks other kernels, which sum in
+another order, for other shapes.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ class LogMel:
         """
         frames = samples.unfold(-1, self.config.n_fft, self.config.hop_length) * self._window
         power = torch.fft.rfft(frames).abs() ** 2
-        mel = self._to_mel(power.flatten(0, -2)).view(*power.shape[:-1], -1)
+        mel = self.to_mel(power.flatten(0, -2)).view(*power.shape[:-1], -1)
         log_mel = mel.clamp(min=_MIN_POWER).log10().clamp(min=self.config.log_mel_max - _LOG_RANGE)
         return (log_mel + 4.0) / 4.0
 
-    def _to_mel(self, power: torch.Tensor) -> torch.Tensor:
-        """``power`` [F, C] times the filters, [F, M], in blocks of one shape."""
+    def to_mel(self, power: torch.Tensor) -> torch.Tensor:
+        """Mel ``power`` [F, C] -> [F, M], in blocks of one shape so that a frame's bits depend on itself alone."""
         num_frames, num_bins = power.shape
         blocks = F.pad(power, (0, 0, 0, -num_frames % _BLOCK_FRAMES)).view(-1, _BLOCK_FRAMES, num_bins)
         mel = torch.bmm(blocks, self._filters.expand(len(blocks), -1, -1))

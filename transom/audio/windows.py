@@ -36,6 +36,11 @@ class TokenWindows:
         return self._total_samples
 
     @property
+    def capacity_samples(self) -> int:
+        """Samples that the buffer takes up in memory."""
+        return len(self._buffer)
+
+    @property
     def num_ready_tokens(self) -> int:
         """Tokens whose samples are all there."""
         overlap = self._history_samples + self._look_ahead_samples

@@ -1,0 +1,148 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from transom.audio.files import iter_audio, read_audio
+from transom.audio.pcm import Pcm16Decoder, encode_pcm16
+from transom.audio.resample import Resampler, Samples
+from transom.audio.windows import TokenWindows
+from transom.config import AudioConfig
+from transom.errors import AudioError
+
+FORMATS = [
+    ("tone.wav", 16_000, 1, "PCM_16"),
+    ("tone.wav", 8_000, 1, "ULAW"),
+    ("tone.wav", 22_050, 2, "FLOAT"),
+    ("tone.flac", 44_100, 2, "PCM_16"),
+    ("tone.ogg", 48_000, 1, "OPUS"),
+    ("tone.ogg", 44_100, 2, "VORBIS"),
+    ("tone.mp3", 22_050, 1, "MPEG_LAYER_III"),
+]
+
+
+def tone(rate: int, seconds: float = 1.5, frequency_hz: float = 440.0) -> Samples:
+    return (0.5 * np.sin(2 * np.pi * frequency_hz * np.arange(round(seconds * rate)) / rate)).astype(np.float32)
+
+
+def loudest_hz(samples: Samples) -> float:
+    spectrum = np.abs(np.fft.rfft(samples * np.hanning(len(samples))))
+    return float(spectrum.argmax() * 16_000 / len(samples))
+
+
+@pytest.mark.parametrize(("name", "rate", "num_channels", "subtype"), FORMATS)
+def test_every_format_comes_out_as_16_khz_mono(
+    tmp_path: Path, name: str, rate: int, num_channels: int, subtype: str
+) -> None:
+    soundfile.write(tmp_path / name, np.stack([tone(rate)] * num_channels, axis=1), rate, subtype=subtype)
+    samples = read_audio(tmp_path / name)
+    assert samples.dtype == np.float32
+    assert abs(len(samples) - 1.5 * 16_000) <= 0.15 * 16_000
+    middle = samples[4_000:-4_000]
+    assert abs(loudest_hz(middle) - 440) < 2
+    assert abs(np.abs(middle).max() - 0.5) < 0.05
+
+
+def test_channels_are_averaged(tmp_path: Path) -> None:
+    left = tone(16_000)
+    soundfile.write(tmp_path / "a.wav", np.stack((left, np.zeros_like(left)), axis=1), 16_000, subtype="FLOAT")
+    assert np.array_equal(read_audio(tmp_path / "a.wav"), left / 2)
+
+
+def test_blocks_join_to_the_whole_file(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", tone(44_100), 44_100)
+    blocks = list(iter_audio(tmp_path / "a.wav", block_seconds=0.1))
+    assert len(blocks) == 16
+    assert np.array_equal(np.concatenate(blocks), read_audio(tmp_path / "a.wav"))
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AudioError, match=r"lost\.wav: no such file"):
+        read_audio(tmp_path / "lost.wav")
+
+
+def test_a_file_that_is_no_audio_is_named_with_what_would_work(tmp_path: Path) -> None:
+    (tmp_path / "notes.wav").write_text("these are no samples at all")
+    with pytest.raises(AudioError, match=r"notes\.wav cannot be read as audio.*wav, flac, ogg.*ffmpeg"):
+        read_audio(tmp_path / "notes.wav")
+
+
+def test_an_empty_recording_is_refused(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", tone(16_000, seconds=0.0), 16_000)
+    with pytest.raises(AudioError, match="holds no samples"):
+        read_audio(tmp_path / "a.wav")
+
+
+def test_samples_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.array([0.0, np.nan, 0.0], np.float32), 16_000, subtype="FLOAT")
+    with pytest.raises(AudioError, match="no numbers"):
+        read_audio(tmp_path / "a.wav")
+
+
+@pytest.mark.parametrize("rate", [0, -16_000, 1_000_000])
+def test_an_impossible_rate_is_refused(rate: int) -> None:
+    with pytest.raises(AudioError, match=f"{rate} Hz"):
+        Resampler(rate)
+
+
+def test_equal_rates_pass_samples_through_at_once() -> None:
+    samples = tone(16_000)
+    resampler = Resampler(16_000)
+    assert resampler.push(samples) is samples
+    assert len(resampler.flush()) == 0
+
+
+def test_reset_drops_what_the_resampler_holds() -> None:
+    used, fresh = Resampler(24_000), Resampler(24_000)
+    used.push(tone(24_000, frequency_hz=100))
+    used.reset()
+    samples = tone(24_000)
+    assert np.array_equal(used.push(samples), fresh.push(samples))
+
+
+def test_pcm_reset_drops_the_odd_byte() -> None:
+    decoder = Pcm16Decoder()
+    decoder.decode(b"\x01")
+    decoder.reset()
+    assert decoder.decode(b"\x00\x40").tolist() == [0.5]
+
+
+def test_pcm_encoding_rounds_and_clips() -> None:
+    samples = np.array([-2.0, -1.0, 0.6 / 32768, 1.0, 2.0], np.float32)
+    assert np.frombuffer(encode_pcm16(samples), "<i2").tolist() == [-32768, -32768, 1, 32767, 32767]
+
+
+def test_a_token_is_ready_when_its_last_sample_is_there() -> None:
+    windows = TokenWindows(AudioConfig())
+    windows.append(tone(16_000)[: 1280 + 39])
+    assert windows.num_ready_tokens == 0
+    windows.append(tone(16_000)[:1])
+    assert windows.num_ready_tokens == 1
+    assert windows.take(1).shape == (1280 + 240,)
+    assert windows.num_ready_tokens == 0
+
+
+def test_tokens_that_are_not_ready_cannot_be_taken() -> None:
+    windows = TokenWindows(AudioConfig())
+    windows.append(tone(16_000)[: 2 * 1280])
+    with pytest.raises(ValueError, match="2 tokens were asked for, 1 are ready"):
+        windows.take(2)
+
+
+def test_no_sample_follows_the_end_of_a_stream() -> None:
+    windows = TokenWindows(AudioConfig())
+    windows.finish(right_pad_tokens=3)
+    assert windows.num_ready_tokens == 3
+    with pytest.raises(ValueError, match="end of a stream"):
+        windows.append(tone(16_000))
+
+
+def test_an_hour_of_audio_leaves_no_memory_behind() -> None:
+    windows = TokenWindows(AudioConfig())
+    windows.append(np.zeros(30 * 16_000, np.float32))
+    second = np.zeros(16_000, np.float32)
+    for _ in range(3600):
+        windows.append(second)
+        windows.take(windows.num_ready_tokens)
+    assert windows.capacity_samples <= 8 * 16_000
