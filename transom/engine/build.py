@@ -1,0 +1,120 @@
+"""Puts an engine together: files -> config, tokenizer and weights -> model, cache and runner."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import torch
+
+from transom.config import CacheConfig, DType, EngineConfig, ModelConfig
+from transom.engine.api import EngineInfo
+from transom.engine.engine import Engine
+from transom.engine.model import SpeechModel, build_model
+from transom.engine.prefix import SilentPrefix
+from transom.engine.runner import Runner
+from transom.engine.turn import MAX_DELAY_TOKENS, TOKEN_MS, Prompt
+from transom.errors import ConfigError
+from transom.kernels.backend import AttentionBackend
+from transom.kernels.select import select_backend
+from transom.kvcache.layout import CacheLayout, StepLimits, plan_groups, streams_that_fit
+from transom.kvcache.manager import CacheManager
+from transom.tokenizer.tekken import Tokenizer
+from transom.weights.checkpoint import load_checkpoint
+from transom.weights.config_files import read_model_config
+from transom.weights.shapes import expected_shapes
+
+logger = logging.getLogger(__name__)
+
+TOKENIZER_FILE = "tekken.json"
+SMALL_MODEL_PARAMETERS = 1_000_000_000
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model folder in memory."""
+
+    name: str
+    model: SpeechModel
+    tokenizer: Tokenizer
+    dtype: DType
+
+
+def load_model(folder: Path, name: str, device: str, dtype: DType | None = None) -> LoadedModel:
+    """Read a model folder. Raises ConfigError, TokenizerError or WeightsError, naming the file at fault."""
+    config = read_model_config(folder)
+    tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
+    _check_tokenizer(config, tokenizer, folder)
+    dtype = dtype or default_dtype(config, device)
+    tensors = load_checkpoint(folder, config, dtype=getattr(torch, dtype))
+    return LoadedModel(name, build_model(config, tensors, torch.device(device)), tokenizer, dtype)
+
+
+def default_dtype(config: ModelConfig, device: str) -> DType:
+    """bfloat16 on a GPU and for large models, float32 for small ones on a CPU."""
+    num_parameters = sum(prod(shape) for shape in expected_shapes(config).values())
+    return "float32" if device == "cpu" and num_parameters < SMALL_MODEL_PARAMETERS else "bfloat16"
+
+
+def build_engine(loaded: LoadedModel, cache_config: CacheConfig, config: EngineConfig) -> Engine:
+    """An engine on a loaded model, not yet started. Raises BackendError or ConfigError."""
+    model = loaded.model
+    prompt = make_prompt(model.config, loaded.tokenizer)
+    heads = (model.config.encoder.head_dim, model.config.decoder.head_dim)
+    backend = select_backend(config.attention_backend, model.device, model.dtype, heads)
+    layout = make_layout(loaded, cache_config, config, backend, prompt)
+    max_sessions = min(config.max_sessions, streams_that_fit(layout))
+    logger.info("%s: up to %d sessions, attention on %s", loaded.name, max_sessions, backend.name)
+    runner = Runner(model, layout, backend, num_rows=max_sessions)
+    cache = CacheManager([group.group for group in layout.groups])
+    info = EngineInfo(
+        model=loaded.name,
+        sample_rate=model.config.audio.sample_rate,
+        default_delay_ms=prompt.default_delay_tokens * TOKEN_MS,
+        max_sessions=max_sessions,
+        attention_backend=backend.name,
+        description=f"{loaded.dtype} on {model.device}",
+    )
+    prefix = SilentPrefix(runner, cache, prompt, max_delays=max_sessions)
+    return Engine(info, runner, cache, prefix, prompt, loaded.tokenizer, config)
+
+
+def make_prompt(config: ModelConfig, tokenizer: Tokenizer) -> Prompt:
+    """How streams of this model begin and end; the delay is the tokenizer's."""
+    return Prompt(
+        bos_id=tokenizer.bos,
+        pad_id=tokenizer.streaming_pad,
+        first_text_id=tokenizer.num_special_tokens,
+        left_pad_tokens=tokenizer.audio.n_left_pad_tokens,
+        default_delay_tokens=-(-tokenizer.audio.transcription_delay_ms // TOKEN_MS),
+        audio=config.audio,
+    )
+
+
+def make_layout(
+    loaded: LoadedModel, cache_config: CacheConfig, config: EngineConfig, backend: AttentionBackend, prompt: Prompt
+) -> CacheLayout:
+    """The cache's layout for at most ``config.max_sessions`` streams, within the budget."""
+    longest_prompt = prompt.num_tokens(MAX_DELAY_TOKENS) - prompt.shared_tokens
+    limits = StepLimits(
+        max_step_tokens=max(min(longest_prompt, config.max_step_tokens), prompt.shared_tokens),
+        prefix_tokens=prompt.shared_tokens,
+    )
+    return plan_groups(loaded.model.config, cache_config, backend, loaded.dtype, limits)
+
+
+def _check_tokenizer(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> None:
+    facts = (
+        ("vocabulary size", tokenizer.vocab_size, config.decoder.vocab_size),
+        ("mel bins", tokenizer.audio.num_mel_bins, config.audio.num_mel_bins),
+        ("sampling rate", tokenizer.audio.sampling_rate, config.audio.sample_rate),
+        ("hop length", tokenizer.audio.hop_length, config.audio.hop_length),
+    )
+    for what, of_tokenizer, of_model in facts:
+        if of_tokenizer != of_model:
+            raise ConfigError(
+                f"{folder / TOKENIZER_FILE} has {what} {of_tokenizer}, but the model's config has {of_model}: "
+                "the two files belong to different models"
+            )

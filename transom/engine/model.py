@@ -1,0 +1,41 @@
+"""Encoder and decoder as one module, laid out without memory and then given a checkpoint's tensors as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from transom.config import ModelConfig
+from transom.decoder.stack import Decoder
+from transom.encoder.stack import Encoder
+
+
+class SpeechModel(nn.Module):
+    """A delayed-stream speech-to-text model; the runner calls its two halves."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config.encoder, config.decoder.hidden_size)
+        self.decoder = Decoder(config.decoder)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of weights, activations and cache."""
+        return self.decoder.embed_tokens.weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.decoder.embed_tokens.weight.device
+
+
+def build_model(config: ModelConfig, tensors: Mapping[str, torch.Tensor], device: torch.device) -> SpeechModel:
+    """A model that uses ``tensors`` (see ``weights.checkpoint``) themselves: on the CPU nothing is copied."""
+    with torch.device("meta"):
+        model = SpeechModel(config)
+    model.load_state_dict(dict(tensors), strict=True, assign=True)
+    model.requires_grad_(False)
+    return model.to(device=device, dtype=next(iter(tensors.values())).dtype).eval()

@@ -1,0 +1,120 @@
+"""The engine's side of a session: its place in the batch, its current turn, and the turn's cache blocks.
+
+Only the engine's thread touches a Stream.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
+from transom.engine.session import ChangeDelay, ClearTurn, CommitTurn, Session
+from transom.engine.turn import Turn
+from transom.kvcache.table import StreamTables
+
+PULL_TOKENS = 64
+
+
+class StreamOwner(Protocol):
+    """What a stream needs of the engine."""
+
+    def begin_turn(self, number: int, delay_tokens: int) -> Turn:
+        """A new turn; called when its first sample arrives."""
+        ...
+
+    def close_tables(self, tables: StreamTables) -> None:
+        """Give the blocks of a turn back."""
+        ...
+
+
+class Stream:
+    """A session's place. ``last_step`` is the step in which it last ran."""
+
+    def __init__(self, session: Session, row: int, owner: StreamOwner) -> None:
+        self.session = session
+        self.row = row
+        self._owner = owner
+        self._delay_tokens = session.initial_delay_tokens
+        self.turn: Turn | None = None
+        self.tables: StreamTables | None = None
+        self.last_step = 0
+        self._next_number = 0
+        self._failed_turn: int | None = None
+
+    @property
+    def num_ready_tokens(self) -> int:
+        """Tokens that could run now."""
+        return self.turn.num_ready_tokens if self.turn else 0
+
+    def pull(self) -> None:
+        """Move what the client sent into the turn, up to its commit or until a few seconds of audio wait."""
+        while self.turn is None or not (self.turn.is_committed or self.turn.num_waiting_tokens >= PULL_TOKENS):
+            item = self.session.take()
+            if item is None:
+                return
+            if isinstance(item, ChangeDelay):
+                self._delay_tokens = item.delay_tokens
+            elif isinstance(item, CommitTurn):
+                self._commit(item.turn)
+            elif isinstance(item, ClearTurn):
+                self._next_turn(item.turn)
+                self.session.turn_cleared(item.turn)
+            elif self._failed_turn is None:
+                if self.turn is None:
+                    self.turn = self._owner.begin_turn(self._next_number, self._delay_tokens)
+                self.turn.append(item)
+
+    def deliver(self, token_id: int) -> None:
+        """Publish what the model's next token adds to the text."""
+        assert self.turn is not None
+        self._publish_text(self.turn, self.turn.accept(token_id))
+
+    def complete(self) -> None:
+        """End a turn whose every step has run."""
+        turn = self.turn
+        assert turn is not None
+        self._publish_text(turn, turn.finish())
+        self.session.publish(
+            TurnCompleted(
+                turn=turn.number,
+                text=turn.text,
+                audio_samples=turn.audio_samples,
+                audio_tokens=turn.position,
+                text_tokens=turn.num_text_tokens,
+                token_ids=tuple(turn.token_ids) if self.session.options.keep_token_ids else (),
+            )
+        )
+        self._next_turn(turn.number)
+
+    def fail(self, code: str, message: str) -> None:
+        """End a turn that cannot go on; what the client still sends of it is dropped."""
+        turn = self.turn
+        assert turn is not None
+        self.session.publish(TurnFailed(turn.number, code, message))
+        self._next_turn(turn.number)
+        if not turn.is_committed:
+            self._failed_turn = turn.number
+
+    def _commit(self, number: int) -> None:
+        if self.turn is not None:
+            self.turn.commit()
+            return
+        if self._failed_turn is None:
+            self.session.publish(TurnCompleted(number, "", audio_samples=0, audio_tokens=0, text_tokens=0))
+        self._next_turn(number)
+
+    def release(self) -> None:
+        """Drop the turn and give its blocks back."""
+        self.turn = None
+        if self.tables is not None:
+            self._owner.close_tables(self.tables)
+            self.tables = None
+
+    def _next_turn(self, ended: int) -> None:
+        self.release()
+        self._failed_turn = None
+        self._next_number = ended + 1
+
+    def _publish_text(self, turn: Turn, text: str) -> None:
+        if text:
+            self.session.publish(TextDelta(turn.number, text, turn.position - 1))

@@ -1,0 +1,145 @@
+"""One utterance on its way through the model: audio waiting, the next position, the words so far. No torch.
+
+Position t of a stream takes the audio of its 80 ms step and the token before it, and gives the token after. The
+first ``left_pad_tokens`` steps are silence, then ``delay`` steps of audio are heard before the first token is asked
+for: together with the BOS in front that is the prompt. ``model.md``'s names for the same numbers are P and d.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from transom.audio.windows import TokenWindows
+from transom.config import AudioConfig
+from transom.engine.api import Samples
+from transom.errors import ConfigError
+from transom.tokenizer.detokenizer import Detokenizer
+
+EXTRA_RIGHT_PAD_TOKENS = 11
+TOKEN_MS = 80
+MAX_DELAY_TOKENS = 63
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """How every stream of a model begins and ends."""
+
+    bos_id: int
+    pad_id: int
+    first_text_id: int
+    left_pad_tokens: int
+    default_delay_tokens: int
+    audio: AudioConfig
+
+    @property
+    def shared_tokens(self) -> int:
+        """Leading positions that no real sample touches: the last pad already sees 2.5 ms of audio."""
+        return max(0, self.left_pad_tokens - 1)
+
+    def delay_tokens(self, delay_ms: int | None) -> int:
+        """A delay in whole tokens, rounded up; None is the model's own. Raises ConfigError outside its range."""
+        if delay_ms is None:
+            return self.default_delay_tokens
+        if not 0 < delay_ms <= MAX_DELAY_TOKENS * TOKEN_MS:
+            raise ConfigError(
+                f"a delay of {delay_ms} ms: choose one from {TOKEN_MS} to {MAX_DELAY_TOKENS * TOKEN_MS} ms"
+            )
+        return -(-delay_ms // TOKEN_MS)
+
+    def num_tokens(self, delay_tokens: int) -> int:
+        """Positions whose input token is given: BOS, the left pad and the delay."""
+        return 1 + self.left_pad_tokens + delay_tokens
+
+    def right_pad_tokens(self, delay_tokens: int) -> int:
+        """Silence after the end, long enough for the last words to come out."""
+        return delay_tokens + EXTRA_RIGHT_PAD_TOKENS
+
+    def input_id(self, position: int) -> int:
+        """The given token of a prompt position."""
+        return self.bos_id if position == 0 else self.pad_id
+
+
+@dataclass(frozen=True)
+class TurnShare:
+    """A turn's part of a step: T tokens from ``position`` on, their ids, and samples [1280 T + 240]."""
+
+    position: int
+    token_ids: tuple[int, ...]
+    samples: Samples
+    wants_token: bool
+
+
+class Turn:
+    """State of the utterance that a stream is transcribing."""
+
+    def __init__(self, number: int, delay_tokens: int, prompt: Prompt, detokenizer: Detokenizer) -> None:
+        self.number = number
+        self.delay_tokens = delay_tokens
+        self.audio_samples = 0
+        self.token_ids: list[int] = []
+        self.num_text_tokens = 0
+        self.is_committed = False
+        self._prompt = prompt
+        self._prompt_tokens = prompt.num_tokens(delay_tokens)
+        self._detokenizer = detokenizer
+        self._position = prompt.shared_tokens
+        self._windows = TokenWindows(prompt.audio)
+        silent_tokens = prompt.left_pad_tokens - prompt.shared_tokens
+        self._windows.append(np.zeros(silent_tokens * prompt.audio.samples_per_token, np.float32))
+
+    @property
+    def text(self) -> str:
+        """The words so far."""
+        return self._detokenizer.text
+
+    @property
+    def position(self) -> int:
+        """The next position to run; also the number of 80 ms steps heard, left pad included."""
+        return self._position
+
+    @property
+    def num_waiting_tokens(self) -> int:
+        """Tokens of audio that have arrived and have not been run."""
+        return self._windows.num_ready_tokens
+
+    @property
+    def num_ready_tokens(self) -> int:
+        """Tokens that can run in one step: all that wait while the prompt lasts, then one."""
+        return min(self.num_waiting_tokens, max(1, self._prompt_tokens - self._position))
+
+    @property
+    def is_done(self) -> bool:
+        """Whether every step of a committed turn has run."""
+        return self.is_committed and self.num_waiting_tokens == 0
+
+    def append(self, samples: Samples) -> None:
+        """Add audio."""
+        self.audio_samples += len(samples)
+        self._windows.append(samples)
+
+    def commit(self) -> None:
+        """No more audio: pad the end, so that every step can run."""
+        self.is_committed = True
+        self._windows.finish(self._prompt.right_pad_tokens(self.delay_tokens))
+
+    def take(self, num_tokens: int) -> TurnShare:
+        """The next ``num_tokens`` <= ``num_ready_tokens`` steps; they count as run."""
+        start, self._position = self._position, self._position + num_tokens
+        if start < self._prompt_tokens:
+            ids = tuple(self._prompt.input_id(position) for position in range(start, self._position))
+        else:
+            ids = (self.token_ids[-1],)
+        return TurnShare(start, ids, self._windows.take(num_tokens), self._position >= self._prompt_tokens)
+
+    def accept(self, token_id: int) -> str:
+        """Take the model's next token; returns new text, often none."""
+        self.token_ids.append(token_id)
+        text = self._detokenizer.push(token_id)
+        self.num_text_tokens += token_id >= self._prompt.first_text_id
+        return text
+
+    def finish(self) -> str:
+        """The last text, of a character that was never completed."""
+        return self._detokenizer.finish()
