@@ -1,0 +1,107 @@
+"""Block pooling: the scheduler and the cache manager count tokens, the kernel counts the frames they are made of.
+
+A token of ``pool_size`` frames holds their keys side by side, so the manager's page [P, B, pool*G, K] is, without
+moving a byte, the kernel's page [P, B*pool, G, K], and the token at slot s holds the frames at pool*s + j. Windows
+are not pooled: a layer asks for its own, in frames (750, never the manager's 189).
+
+Legend: P pages, B page size in tokens, G key/value heads, K head dim, H query heads, N frames of a step.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import cache as cached
+from math import gcd
+
+import torch
+
+from transom.kernels.backend import NO_SLOT, AttentionBackend, AttentionMetadata, BlockSize, MultipleOf, PagedKV
+
+POOLED_BACKENDS = ("cpu", "flash", "triton")
+YOUNG_BACKENDS = ("triton",)
+
+logger = logging.getLogger(__name__)
+
+
+class PooledAttention:
+    """An attention backend whose pages are counted in tokens of ``pool_size`` rows.
+
+    ``supported_block_sizes`` are tokens. ``write`` and ``attend`` take the rows and windows of the kernel (frames),
+    the manager's pages, and metadata that :meth:`expand` made; expand once a step for all layers of the same lag.
+    Raises NotImplementedError for a backend that was never tried with pooling.
+    """
+
+    def __init__(self, backend: AttentionBackend, pool_size: int) -> None:
+        if backend.name not in POOLED_BACKENDS:
+            raise NotImplementedError(
+                f"block pooling does not support the attention backend {backend.name!r}: "
+                f"choose one of {', '.join(POOLED_BACKENDS)}"
+            )
+        if backend.name in YOUNG_BACKENDS:
+            _notice_young(backend.name)
+        self._backend = backend
+        self.pool_size = pool_size
+        self.name = backend.name
+        self.supported_block_sizes = pooled_block_sizes(backend.supported_block_sizes, pool_size)
+
+    def expand(self, metadata: AttentionMetadata) -> AttentionMetadata:
+        """Metadata in frames for metadata in tokens; the pages stay the same, and so does NO_SLOT."""
+        size = self.pool_size
+        frames = torch.arange(size, device=metadata.slots.device)
+        slots = metadata.slots[:, None] * size + frames
+        return AttentionMetadata(
+            query_start=metadata.query_start * size,
+            seq_lens=metadata.seq_lens * size,
+            block_table=metadata.block_table,
+            slots=slots.masked_fill(metadata.slots[:, None] < 0, NO_SLOT).flatten(),
+            max_query=metadata.max_query * size,
+            max_seq=metadata.max_seq * size,
+        )
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
+        """Store the frames' ``keys`` and ``values`` [N, G, K]."""
+        _check_expanded(keys, metadata)
+        self._backend.write(keys, values, kernel_view(cache, self.pool_size), metadata)
+
+    def attend(
+        self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
+    ) -> torch.Tensor:
+        """Attention of the frames' ``queries`` [N, H, K]; ``window`` counts frames."""
+        _check_expanded(queries, metadata)
+        view = kernel_view(cache, self.pool_size)
+        return self._backend.attend(queries, view, metadata, window=window, scale=scale)
+
+
+def kernel_view(cache: PagedKV, pool_size: int) -> PagedKV:
+    """The manager's pages [P, B, pool*G, K] as the kernel sees them, [P, B*pool, G, K]. Nothing is copied."""
+    num_pages, block_tokens, token_heads, head_dim = cache.keys.shape
+    shape = (num_pages, block_tokens * pool_size, token_heads // pool_size, head_dim)
+    return PagedKV(cache.keys.view(shape), cache.values.view(shape))
+
+
+def pooled_block_sizes(sizes: tuple[BlockSize, ...], pool_size: int) -> tuple[BlockSize, ...]:
+    """A kernel's block sizes in tokens, as far as whole tokens fill such a block."""
+    pooled: list[BlockSize] = []
+    for size in sizes:
+        if isinstance(size, MultipleOf):
+            pooled.append(MultipleOf(size.base // gcd(size.base, pool_size)))
+        elif size % pool_size == 0:
+            pooled.append(size // pool_size)
+    return tuple(pooled)
+
+
+def _check_expanded(rows: torch.Tensor, metadata: AttentionMetadata) -> None:
+    if rows.shape[0] != metadata.slots.shape[0]:
+        raise ValueError(
+            f"{rows.shape[0]} frames with metadata of {metadata.slots.shape[0]}: "
+            "pass what PooledAttention.expand returned"
+        )
+
+
+@cached
+def _notice_young(name: str) -> None:
+    logger.warning(
+        "attention backend %s is young on pooled encoders: if transcripts look wrong, compare with another "
+        "(--attention-backend) and report it",
+        name,
+    )

@@ -1,0 +1,255 @@
+"""Paged attention in Triton: one kernel stores new rows, one attends over pages (online softmax, float32 sums).
+
+The query heads that share a key/value head are rows of one tile, so a decoder's single query fills it. Lengths,
+starts and pages are read on the device: nothing waits for the host, and only tiles that the window reaches are
+visited. Under TRITON_INTERPRET=1 the same kernels run on CPU tensors, for tests.
+
+Legend as in ``backend``, plus R = H // G query heads per key/value head; tiles are tile_m query rows (query j,
+head r of the group at row j * R + r) by tile_n keys, padded to padded_dim >= K.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+
+from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
+
+LOG2_E = 1.4426950408889634
+MIN_DOT_SIZE = 16
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def write_kernel(
+    keys: tl.tensor,
+    values: tl.tensor,
+    key_pages: tl.tensor,
+    value_pages: tl.tensor,
+    slots: tl.tensor,
+    key_stride_row: tl.tensor,
+    key_stride_head: tl.tensor,
+    value_stride_row: tl.tensor,
+    value_stride_head: tl.tensor,
+    page_stride: tl.tensor,
+    page_stride_row: tl.tensor,
+    page_stride_head: tl.tensor,
+    block_rows: tl.constexpr,
+    num_kv_heads: tl.constexpr,
+    head_dim: tl.constexpr,
+    padded_heads: tl.constexpr,
+    padded_dim: tl.constexpr,
+) -> None:
+    """Program n copies row n of ``keys`` and ``values`` [N, G, K] to its slot, if it has one."""
+    row = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + row)
+    if slot >= 0:
+        head = tl.arange(0, padded_heads)[:, None]
+        dim = tl.arange(0, padded_dim)[None, :]
+        mask = (head < num_kv_heads) & (dim < head_dim)
+        target = (
+            slot // block_rows * page_stride + slot % block_rows * page_stride_row + head * page_stride_head + dim
+        )
+        key = tl.load(keys + row * key_stride_row + head * key_stride_head + dim, mask=mask)
+        value = tl.load(values + row * value_stride_row + head * value_stride_head + dim, mask=mask)
+        tl.store(key_pages + target, key.to(key_pages.dtype.element_ty), mask=mask)
+        tl.store(value_pages + target, value.to(value_pages.dtype.element_ty), mask=mask)
+
+
+@triton.jit(do_not_specialize=["table_stride"])  # type: ignore[untyped-decorator]
+def attend_kernel(
+    output: tl.tensor,
+    queries: tl.tensor,
+    key_pages: tl.tensor,
+    value_pages: tl.tensor,
+    query_start: tl.tensor,
+    seq_lens: tl.tensor,
+    block_table: tl.tensor,
+    scale_log2: tl.tensor,
+    table_stride: tl.tensor,
+    output_stride_row: tl.tensor,
+    output_stride_head: tl.tensor,
+    query_stride_row: tl.tensor,
+    query_stride_head: tl.tensor,
+    page_stride: tl.tensor,
+    page_stride_row: tl.tensor,
+    page_stride_head: tl.tensor,
+    window: tl.constexpr,
+    block_rows: tl.constexpr,
+    group: tl.constexpr,
+    head_dim: tl.constexpr,
+    tile_m: tl.constexpr,
+    tile_n: tl.constexpr,
+    padded_dim: tl.constexpr,
+    upcast: tl.constexpr,
+) -> None:
+    """Program (m, g, s) attends with tile m of stream s over key/value head g.
+
+    upcast multiplies in float32: the interpreter's dot of bfloat16 multiplies raw bits.
+    """
+    kv_head = tl.program_id(1).to(tl.int64)
+    stream = tl.program_id(2).to(tl.int64)
+    first_row = tl.load(query_start + stream).to(tl.int64)
+    num_queries = (tl.load(query_start + stream + 1) - first_row).to(tl.int32)
+    first_query = tl.program_id(0) * tile_m // group
+    if first_query < num_queries:
+        row = tl.program_id(0) * tile_m + tl.arange(0, tile_m)
+        query = row // group
+        dim = tl.arange(0, padded_dim)
+        in_tile = (query < num_queries)[:, None] & (dim < head_dim)[None, :]
+        global_row = (first_row + query)[:, None]
+        head = (kv_head * group + row % group)[:, None]
+        q = tl.load(
+            queries + global_row * query_stride_row + head * query_stride_head + dim[None, :], mask=in_tile, other=0.0
+        )
+        q = q.to(tl.float32 if upcast else key_pages.dtype.element_ty)
+
+        standing = tl.load(seq_lens + stream) - num_queries
+        end_key = standing + tl.minimum(num_queries, (tl.program_id(0) * tile_m + tile_m - 1) // group + 1)
+        first_key = 0
+        if window >= 0:
+            first_key = tl.maximum(0, standing + first_query - window + 1)
+        position = standing + query  # of each row among the keys
+
+        highest = tl.full([tile_m], -float("inf"), tl.float32)
+        total = tl.zeros([tile_m], tl.float32)
+        mixed = tl.zeros([tile_m, padded_dim], tl.float32)
+        for start in range(first_key // tile_n * tile_n, end_key, tile_n):
+            key = start + tl.arange(0, tile_n)
+            exists = (key >= first_key) & (key < end_key)
+            page = tl.load(block_table + stream * table_stride + key // block_rows, mask=exists, other=0).to(tl.int64)
+            offset = page * page_stride + key % block_rows * page_stride_row + kv_head * page_stride_head
+            in_page = exists[:, None] & (dim < head_dim)[None, :]
+            k = tl.load(key_pages + offset[:, None] + dim[None, :], mask=in_page, other=0.0)
+            v = tl.load(value_pages + offset[:, None] + dim[None, :], mask=in_page, other=0.0)
+            if upcast:
+                k = k.to(tl.float32)
+                v = v.to(tl.float32)
+
+            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+            visible = exists[None, :] & (key[None, :] <= position[:, None])
+            if window >= 0:
+                visible &= key[None, :] > position[:, None] - window
+            scores = tl.where(visible, scores, -float("inf"))
+            higher = tl.maximum(highest, tl.max(scores, 1))
+            finite = tl.where(higher == -float("inf"), 0.0, higher)  # -inf - -inf is NaN
+            weights = tl.exp2(scores - finite[:, None])
+            decay = tl.exp2(highest - finite)
+            total = total * decay + tl.sum(weights, 1)
+            mixed = mixed * decay[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+            highest = higher
+
+        mixed = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
+        target = output + global_row * output_stride_row + head * output_stride_head + dim[None, :]
+        tl.store(target, mixed.to(output.dtype.element_ty), mask=in_tile)
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The shape of a program: query rows and keys at once, and the warps that share them."""
+
+    rows: int
+    keys: int
+    warps: int
+
+
+def choose_tiles(num_rows: int, padded_dim: int, dtype: torch.dtype) -> Tiles:
+    """Tiles that spill no register on sm_80 and sm_90; float32 products need more of them than tensor cores do."""
+    rows = max(MIN_DOT_SIZE, triton.next_power_of_2(num_rows))
+    if dtype == torch.float32:
+        return Tiles(rows=MIN_DOT_SIZE, keys=32, warps=4)
+    rows = min(64, rows)
+    return Tiles(rows=rows, keys=64 if padded_dim <= 128 else 32, warps=8 if rows * padded_dim >= 64 * 128 else 4)
+
+
+class TritonAttention:
+    """Our own paged kernels: any head dim, and any GPU that Triton compiles for.
+
+    ``tile_keys`` replaces the number of keys that a program visits at once, a power of two of at least 16.
+    """
+
+    name = "triton"
+    supported_block_sizes: tuple[BlockSize, ...] = (MultipleOf(16),)
+
+    def __init__(self, tile_keys: int | None = None) -> None:
+        self._tile_keys = tile_keys
+        self._is_interpreted = not isinstance(attend_kernel, triton.JITFunction)
+
+    def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
+        """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``."""
+        num_rows, num_kv_heads, head_dim = keys.shape
+        if num_rows == 0:
+            return
+        write_kernel[(num_rows,)](
+            keys,
+            values,
+            cache.keys,
+            cache.values,
+            metadata.slots,
+            *_row_strides(keys),
+            *_row_strides(values),
+            *_page_strides(cache),
+            block_rows=cache.keys.shape[1],
+            num_kv_heads=num_kv_heads,
+            head_dim=head_dim,
+            padded_heads=triton.next_power_of_2(num_kv_heads),
+            padded_dim=triton.next_power_of_2(head_dim),
+            enable_fp_fusion=True,
+        )
+
+    def attend(
+        self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
+    ) -> torch.Tensor:
+        """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries."""
+        num_kv_heads, head_dim = cache.keys.shape[2:]
+        group = queries.shape[1] // num_kv_heads
+        num_streams = metadata.seq_lens.shape[0]
+        num_rows = metadata.max_query * group
+        padded_dim = max(MIN_DOT_SIZE, triton.next_power_of_2(head_dim))
+        tiles = choose_tiles(num_rows, padded_dim, cache.keys.dtype)
+        output = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
+        if num_rows * num_streams == 0:
+            return output
+        attend_kernel[(triton.cdiv(num_rows, tiles.rows), num_kv_heads, num_streams)](
+            output,
+            queries,
+            cache.keys,
+            cache.values,
+            metadata.query_start,
+            metadata.seq_lens,
+            metadata.block_table,
+            scale * LOG2_E,
+            metadata.block_table.stride(0),
+            *_row_strides(output),
+            *_row_strides(queries),
+            *_page_strides(cache),
+            window=window,
+            block_rows=cache.keys.shape[1],
+            group=group,
+            head_dim=head_dim,
+            tile_m=tiles.rows,
+            tile_n=self._tile_keys or tiles.keys,
+            padded_dim=padded_dim,
+            upcast=self._is_interpreted,
+            num_warps=tiles.warps,
+            num_stages=2,
+            enable_fp_fusion=True,
+        )
+        return output
+
+
+def _row_strides(rows: torch.Tensor) -> tuple[int, int]:
+    """Strides of [N, G, K] rows; the elements of a head must be neighbours."""
+    if rows.stride(2) != 1:
+        raise ValueError(f"rows of strides {rows.stride()}: the last dimension must be contiguous")
+    return rows.stride(0), rows.stride(1)
+
+
+def _page_strides(cache: PagedKV) -> tuple[int, int, int]:
+    """Strides of [P, B, G, K] pages, the same for keys and values."""
+    if cache.keys.stride() != cache.values.stride() or cache.keys.stride(3) != 1:
+        strides = f"{cache.keys.stride()} and {cache.values.stride()}"
+        raise ValueError(f"pages of strides {strides}: keys and values must be laid out alike, heads contiguous")
+    return cache.keys.stride(0), cache.keys.stride(1), cache.keys.stride(2)
