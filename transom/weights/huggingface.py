@@ -145,7 +145,6 @@ def to_huggingface(config: ModelConfig) -> dict[str, object]:
     Raises ConfigError for decoder windows that differ in size between layers: the layout has room for one.
     """
     return {
-        "architectures": ["VoxtralRealtimeForConditionalGeneration"],
         "model_type": MODEL_TYPE,
         "audio_config": _encoder_dict(config),
         "text_config": _decoder_dict(config.decoder),
