@@ -1,8 +1,8 @@
 """Block pooling: the scheduler and the cache manager count tokens, the kernel counts the frames they are made of.
 
-A token of ``pool_size`` frames holds their keys side by side, so the manager's page [P, B, pool*G, K] is, without
-moving a byte, the kernel's page [P, B*pool, G, K], and the token at slot s holds the frames at pool*s + j. Windows
-are not pooled: a layer asks for its own, in frames (750, never the manager's 189).
+A token of ``pool_size`` frames holds their keys side by side, so the manager's page [P, B, pool*G, K] is byte for
+byte the kernel's page [P, B*pool, G, K], and the token at slot s holds the frames at slots pool*s + j. Windows are not
+pooled: a layer asks for its own, in frames (750, never the manager's 189).
 
 Legend: P pages, B page size in tokens, G key/value heads, K head dim, H query heads, N frames of a step.
 """
@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 class PooledAttention:
     """An attention backend whose pages are counted in tokens of ``pool_size`` rows.
 
-    ``supported_block_sizes`` are tokens. ``write`` and ``attend`` take the rows and windows of the kernel (frames),
-    the manager's pages, and metadata that :meth:`expand` made; expand once a step for all layers of the same lag.
+    ``supported_block_sizes`` are tokens. ``write`` and ``attend`` take rows, pages and windows as the kernel sees
+    them, in frames, and metadata that :meth:`expand` made; expand once a step for all layers of the same lag.
     Raises NotImplementedError for a backend that was never tried with pooling.
     """
 
@@ -61,22 +61,14 @@ class PooledAttention:
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
         """Store the frames' ``keys`` and ``values`` [N, G, K]."""
         _check_expanded(keys, metadata)
-        self._backend.write(keys, values, kernel_view(cache, self.pool_size), metadata)
+        self._backend.write(keys, values, cache, metadata)
 
     def attend(
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
     ) -> torch.Tensor:
         """Attention of the frames' ``queries`` [N, H, K]; ``window`` counts frames."""
         _check_expanded(queries, metadata)
-        view = kernel_view(cache, self.pool_size)
-        return self._backend.attend(queries, view, metadata, window=window, scale=scale)
-
-
-def kernel_view(cache: PagedKV, pool_size: int) -> PagedKV:
-    """The manager's pages [P, B, pool*G, K] as the kernel sees them, [P, B*pool, G, K]. Nothing is copied."""
-    num_pages, block_tokens, token_heads, head_dim = cache.keys.shape
-    shape = (num_pages, block_tokens * pool_size, token_heads // pool_size, head_dim)
-    return PagedKV(cache.keys.view(shape), cache.values.view(shape))
+        return self._backend.attend(queries, cache, metadata, window=window, scale=scale)
 
 
 def pooled_block_sizes(sizes: tuple[BlockSize, ...], pool_size: int) -> tuple[BlockSize, ...]:
