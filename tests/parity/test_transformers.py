@@ -23,6 +23,7 @@ from transom.weights.config_files import read_model_config
 
 NUM_TOKENS = 900
 DELAY_TOKENS = 6
+BFLOAT16_TOLERANCE = 2e-2
 
 
 def load(folder: Path, dtype: torch.dtype) -> SpeechModel:
@@ -79,5 +80,8 @@ def test_bfloat16_logits_are_close_and_choose_the_same_tokens(folder: Path, utte
     runner, cache = make_runner(model, dtype, max_step_tokens=9)
     ours = teacher_forced_logits(runner, cache, utterance, random_chunks(NUM_TOKENS, 9, seed=3))
     theirs = transformers_logits(transformers_model(torch.bfloat16), utterance, model, torch.bfloat16)
-    assert (ours - theirs).abs().max() <= 2e-2
-    assert torch.equal(ours.argmax(dim=-1), theirs.argmax(dim=-1))
+    assert (ours - theirs).abs().max() <= BFLOAT16_TOLERANCE
+    best, second = theirs.float().topk(2, dim=-1).values.T
+    is_clear = best - second > BFLOAT16_TOLERANCE  # elsewhere transformers' own bfloat16 and float32 runs disagree
+    assert is_clear.float().mean() > 0.98
+    assert torch.equal(ours.argmax(dim=-1)[is_clear], theirs.argmax(dim=-1)[is_clear])
