@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import save_file
 from transformers import VoxtralRealtimeConfig, VoxtralRealtimeForConditionalGeneration
 
+from benchmarks.random_checkpoint import VOXTRAL_4B
 from tests.unit.weights_models import VOXTRAL, WHISPER, as_stored, random_weights
 from transom.config import ModelConfig
 from transom.errors import WeightsError
@@ -167,26 +168,6 @@ def test_loading_maps_the_file_and_copies_none_of_it(tmp_path: Path) -> None:
 
 
 def test_the_4b_model_has_the_published_number_of_parameters() -> None:
-    encoder = replace(
-        VOXTRAL.encoder,
-        num_mel_bins=128,
-        hidden_size=1280,
-        intermediate_size=5120,
-        num_layers=32,
-        num_heads=32,
-        head_dim=64,
-    )
-    decoder = replace(
-        VOXTRAL.decoder,
-        vocab_size=131072,
-        hidden_size=3072,
-        intermediate_size=9216,
-        num_layers=26,
-        num_heads=32,
-        num_kv_heads=8,
-        head_dim=128,
-        delay_rank=32,
-    )
-    shapes = expected_shapes(replace(VOXTRAL, encoder=encoder, decoder=decoder))
+    shapes = expected_shapes(VOXTRAL_4B)
     assert len(shapes) == 711
     assert sum(torch.Size(shape).numel() for shape in shapes.values()) == 4_429_679_360

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from transformers import VoxtralRealtimeConfig
 
+from benchmarks.random_checkpoint import VOXTRAL_4B
 from tests.unit.weights_models import VOXTRAL, WHISPER
 from transom.config import NO_WINDOW, ModelConfig
 from transom.errors import ConfigError
@@ -50,17 +51,7 @@ def test_the_config_that_transformers_saves_is_the_4b_model(tmp_path: Path) -> N
         audio_config={"model_type": "voxtral_realtime_encoder", "rope_parameters": ROPE},
         text_config={"model_type": "voxtral_realtime_text", "rope_parameters": ROPE},
     ).save_pretrained(tmp_path)
-    config = read_model_config(tmp_path)
-    assert config.audio.num_mel_bins == config.encoder.num_mel_bins == 128
-    encoder, decoder = config.encoder, config.decoder
-    assert (encoder.hidden_size, encoder.intermediate_size, encoder.num_layers) == (1280, 5120, 32)
-    assert (encoder.num_heads, encoder.head_dim, encoder.sliding_window) == (32, 64, 750)
-    assert (encoder.norm, encoder.ffn, encoder.pos_embed) == ("rms_norm", "swiglu", "rope")
-    assert (encoder.rope_theta, encoder.norm_eps, encoder.look_ahead_frames) == (1e6, 1e-5, 0)
-    assert (decoder.vocab_size, decoder.hidden_size, decoder.intermediate_size) == (131072, 3072, 9216)
-    assert (decoder.num_layers, decoder.num_heads, decoder.num_kv_heads, decoder.head_dim) == (26, 32, 8, 128)
-    assert (decoder.sliding_windows, decoder.rope_theta, decoder.delay_rank) == ((8192,) * 26, 1e6, 32)
-    assert config.default_delay_tokens == 6
+    assert read_model_config(tmp_path) == VOXTRAL_4B
 
 
 def test_transformers_reads_the_config_that_is_written_here(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""Measurements and what they need; never imported by the package."""
