@@ -7,11 +7,8 @@ with ``final`` ends it). Until the answer is known, audio is kept as bytes, beca
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-from transom.server.wire.messages import ClientEvent
-
-DialectName = Literal["openai", "vllm"]
+from transom.server.wire.messages import ClientEvent, DialectName
 
 OPENAI_ONLY_EVENTS = ("transcription_session.update", "input_audio_buffer.clear")
 OPENAI_ONLY_PREFIXES = ("conversation.", "response.", "output_audio_buffer.")

@@ -15,14 +15,14 @@ from transom.errors import TransomError
 
 ClientEvent = Mapping[str, Any]
 ServerEvent = dict[str, Any]
+DialectName = Literal["openai", "vllm"]
 ErrorType = Literal["invalid_request_error", "server_error"]
 
 
 @dataclass(frozen=True)
 class Configure:
-    """Use these settings from the next sample and the next turn on; ``unsupported`` names what has no effect."""
+    """Use this delay from the next turn on; ``unsupported`` names the settings that have no effect."""
 
-    sample_rate: int
     delay_ms: int | None
     unsupported: tuple[str, ...] = ()
 
@@ -32,6 +32,7 @@ class Append:
     """PCM16 little-endian mono bytes, of any length, also an odd one."""
 
     audio: bytes
+    sample_rate: int
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,13 @@ class Dialect(Protocol):
     """One way to speak on the socket."""
 
     @property
-    def defaults(self) -> Configure:
-        """The settings of a client that sends none."""
+    def name(self) -> DialectName:
+        """What logs and ``?dialect=`` call it."""
+        ...
+
+    @property
+    def sample_rate(self) -> int:
+        """The rate in Hz of the audio that comes next."""
         ...
 
     def decode(self, event: ClientEvent) -> Command | None:

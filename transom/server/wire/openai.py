@@ -12,12 +12,14 @@ from uuid import uuid4
 
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.server.wire.messages import (
+    Append,
     Clear,
     ClientEvent,
     Command,
     Commit,
     Configure,
     Configured,
+    DialectName,
     Fact,
     ServerEvent,
     TurnCleared,
@@ -64,15 +66,20 @@ class OpenAIDialect:
         self._decoders: dict[str, Callable[[ClientEvent], Command]] = {
             "session.update": self._decode_update,
             "transcription_session.update": self._decode_update,
-            "input_audio_buffer.append": lambda event: parse_append(event, self._max_append_bytes),
+            "input_audio_buffer.append": self._decode_append,
             "input_audio_buffer.commit": lambda event: Commit(MIN_COMMIT_MS),
             "input_audio_buffer.clear": lambda event: Clear(),
         }
 
     @property
-    def defaults(self) -> Configure:
-        """24 kHz, the model's own delay."""
-        return self._configure()
+    def name(self) -> DialectName:
+        """What logs and ``?dialect=`` call it."""
+        return "openai"
+
+    @property
+    def sample_rate(self) -> int:
+        """The rate in Hz of the audio that comes next: 24 kHz unless the client says otherwise."""
+        return self._session.sample_rate
 
     def decode(self, event: ClientEvent) -> Command:
         """Translate a client event. Raises WireError."""
@@ -81,10 +88,10 @@ class OpenAIDialect:
         if decode is not None:
             return decode(event)
         if kind.startswith(UNSUPPORTED_PREFIXES):
-            message = f"{kind} is not supported: this server transcribes, it holds no conversation"
+            message = f"{kind[:80]} is not supported: this server transcribes, it holds no conversation"
             raise WireError("unsupported_event", message, param="type")
         raise WireError(
-            "unknown_event", f"unknown event type {kind!r}; known: {', '.join(self._decoders)}", param="type"
+            "unknown_event", f"unknown event type {kind[:80]!r}; known: {', '.join(self._decoders)}", param="type"
         )
 
     def encode(self, fact: Fact) -> list[ServerEvent]:
@@ -117,10 +124,10 @@ class OpenAIDialect:
             message = "session.update needs an object 'session'; vLLM's flat form is spoken at ?dialect=vllm"
             raise WireError("missing_required_parameter", message, param="session")
         self._session = self._session.updated(session)
-        return self._configure()
+        return Configure(self._session.delay_ms, self._session.unsupported)
 
-    def _configure(self) -> Configure:
-        return Configure(self._session.sample_rate, self._session.delay_ms, self._session.unsupported)
+    def _decode_append(self, event: ClientEvent) -> Append:
+        return Append(parse_append(event, self._max_append_bytes), self._session.sample_rate)
 
     def _encode_committed(self, turn: int) -> list[ServerEvent]:
         item_id, previous_id = self._item_id(turn), self._last_committed_id

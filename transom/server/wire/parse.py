@@ -7,7 +7,7 @@ import binascii
 import json
 from typing import Any
 
-from transom.server.wire.messages import Append, ClientEvent, WireError
+from transom.server.wire.messages import ClientEvent, WireError
 
 
 def parse_event(frame: str | bytes) -> ClientEvent:
@@ -30,7 +30,7 @@ def event_id_of(event: ClientEvent) -> str | None:
     return event_id if isinstance(event_id, str) else None
 
 
-def parse_append(event: ClientEvent, max_bytes: int) -> Append:
+def parse_append(event: ClientEvent, max_bytes: int) -> bytes:
     """Decode the audio of an append event; an empty one is allowed."""
     encoded = event.get("audio")
     if not isinstance(encoded, str):
@@ -42,4 +42,4 @@ def parse_append(event: ClientEvent, max_bytes: int) -> Append:
     if len(audio) > max_bytes:
         message = f"{len(audio)} bytes of audio in one event, at most {max_bytes} are allowed; send smaller chunks"
         raise WireError("audio_too_large", message, param="audio")
-    return Append(audio)
+    return audio

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.server.wire.messages import (
+    Append,
     ClientEvent,
     Command,
     Commit,
     Configure,
     Configured,
+    DialectName,
     Fact,
     ServerEvent,
     TurnCleared,
@@ -35,9 +37,14 @@ class VllmDialect:
         self._sample_rate = DEFAULT_SAMPLE_RATE
 
     @property
-    def defaults(self) -> Configure:
-        """16 kHz, the model's own delay."""
-        return Configure(self._sample_rate, None)
+    def name(self) -> DialectName:
+        """What logs and ``?dialect=`` call it."""
+        return "vllm"
+
+    @property
+    def sample_rate(self) -> int:
+        """The rate in Hz of the audio that comes next: 16 kHz unless the client says otherwise."""
+        return self._sample_rate
 
     def decode(self, event: ClientEvent) -> Command | None:
         """Translate a client event. Raises WireError."""
@@ -45,12 +52,12 @@ class VllmDialect:
             case "session.update":
                 return self._decode_update(event)
             case "input_audio_buffer.append":
-                return parse_append(event, self._max_append_bytes)
+                return Append(parse_append(event, self._max_append_bytes), self._sample_rate)
             case "input_audio_buffer.commit":
                 return Commit() if event.get("final") else None
             case kind:
                 known = ", ".join(KNOWN_EVENTS)
-                raise WireError("unknown_event", f"unknown event type {kind!r}; known: {known}", param="type")
+                raise WireError("unknown_event", f"unknown event type {kind[:80]!r}; known: {known}", param="type")
 
     def encode(self, fact: Fact) -> list[ServerEvent]:
         """Translate a fact; settings and commits are not acknowledged in this dialect."""
@@ -75,7 +82,7 @@ class VllmDialect:
         if event.get("sample_rate") is not None:
             self._sample_rate = parse_sample_rate(event["sample_rate"], "sample_rate")
         unsupported = tuple(key for key in ("language", "prompt") if event.get(key))
-        return Configure(self._sample_rate, None, unsupported)
+        return Configure(None, unsupported)
 
 
 def _usage(result: TurnCompleted) -> dict[str, int | None]:

@@ -1,0 +1,65 @@
+"""A real uvicorn on a free port around any engine: ``run_server(engine)`` returns the running server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from transom.engine.api import Engine
+from transom.engine.fake import FakeEngine
+from transom.server.app import create_app
+from transom.server.run import ReadyServer, bind, url_of, uvicorn_config
+from transom.server.settings import ServerSettings
+
+START_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True)
+class RunningServer:
+    engine: Engine
+    http_url: str
+    port: int
+
+    @property
+    def realtime_url(self) -> str:
+        return f"ws://127.0.0.1:{self.port}/v1/realtime"
+
+
+RunServer = Callable[..., RunningServer]
+
+
+@contextmanager
+def running(engine: Engine, settings: ServerSettings) -> Iterator[RunningServer]:
+    listener = bind("127.0.0.1", 0)
+    ready = threading.Event()
+    server = ReadyServer(uvicorn_config(create_app(engine, settings), settings), ready.set)
+    thread = threading.Thread(target=server.run, args=([listener],), name="server")
+    thread.start()
+    try:
+        assert ready.wait(START_TIMEOUT_S), "the server did not start"
+        yield RunningServer(engine, url_of(listener), listener.getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+@pytest.fixture
+def run_server() -> Iterator[RunServer]:
+    """Start servers that end with the test: ``run_server(engine, max_append_bytes=...)``."""
+    with ExitStack() as servers:
+
+        def run(engine: Engine, **settings: object) -> RunningServer:
+            return servers.enter_context(running(engine, ServerSettings(**settings)))  # type: ignore[arg-type]
+
+        yield run
+
+
+@pytest.fixture
+def server(run_server: RunServer) -> RunningServer:
+    """A server that plays the built-in sentence."""
+    return run_server(FakeEngine(max_sessions=4))

@@ -1,0 +1,63 @@
+"""The queue to a client: adjacent deltas of one item are joined, order is kept, fullness is told."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from transom.server.outbox import Outbox
+
+EVENTS = st.lists(
+    st.one_of(
+        st.builds(
+            lambda item, text: {"type": "x.delta", "item_id": item, "delta": text}, st.integers(0, 2), st.text()
+        ),
+        st.builds(lambda text: {"type": "transcription.delta", "delta": text}, st.text()),
+        st.builds(lambda n: {"type": "other", "n": n}, st.integers()),
+    )
+)
+
+
+def merged(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    result: list[dict[str, Any]] = []
+    for event in events:
+        key = (event["type"], event.get("item_id"))
+        if result and "delta" in event and (result[-1]["type"], result[-1].get("item_id")) == key:
+            result[-1] = {**event, "delta": result[-1]["delta"] + event["delta"]}
+        else:
+            result.append(event)
+    return result
+
+
+@given(events=EVENTS)
+def test_waiting_deltas_are_joined_and_nothing_else_changes(events: list[dict[str, Any]]) -> None:
+    async def fill_and_drain() -> None:
+        outbox = Outbox(max_events=1, max_chars=1)
+        for event in events:
+            outbox.put(event)
+        expected = merged(events)
+        assert [json.loads(await outbox.get()) for _ in expected] == expected
+        assert not outbox.is_full
+
+    asyncio.run(fill_and_drain())
+
+
+@pytest.mark.parametrize("event", [{"type": "answer"}, {"type": "x.delta", "delta": "z" * 50}])
+async def test_an_unread_outbox_is_full_until_it_is_read(event: dict[str, Any]) -> None:
+    outbox = Outbox(max_events=3, max_chars=140)
+    while not outbox.is_full:
+        outbox.put(event)
+    waiting = asyncio.create_task(outbox.wait_for_room())
+    await outbox.get()
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_a_lone_surrogate_that_is_echoed_stays_a_valid_frame() -> None:
+    outbox = Outbox(max_events=3, max_chars=100)
+    outbox.put({"type": "error", "event_id": "\ud800"})
+    assert (await outbox.get()).encode("utf-8") == b'{"type":"error","event_id":"\\ud800"}'

@@ -1,0 +1,37 @@
+"""The ``transom`` command: parses, dispatches, and turns an expected error into one line and exit code 1."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from transom import __version__
+from transom.commands import serve
+from transom.errors import TransomError
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """All commands; each sets ``run``, which takes the parsed arguments."""
+    parser = argparse.ArgumentParser(prog="transom", description="Self-hosted realtime speech-to-text")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    serve.add_parser(commands)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command. Exit codes: 0 done, 1 an error that was told in one line, 2 wrong usage, 130 interrupted."""
+    args = make_parser().parse_args(argv)
+    try:
+        args.run(args)
+    except TransomError as error:
+        print(f"transom: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Options that every command with a model takes, and the engine they ask for. torch is imported when one is built."""
+
+from __future__ import annotations
+
+import argparse
+import re
+
+from transom.config import CacheConfig, DType, EngineConfig
+from transom.engine.api import Engine
+
+DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
+UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+MIN_DELAY_MS, MAX_DELAY_MS = 80, 2400
+
+
+def add_engine_options(parser: argparse.ArgumentParser) -> None:
+    """Add MODEL and the options of the engine."""
+    parser.add_argument(
+        "model",
+        nargs="?",
+        default="bundled",
+        metavar="MODEL",
+        help="a model folder, a Hugging Face id, or 'bundled' (default): small, to try things with, and often wrong",
+    )
+    group = parser.add_argument_group("engine")
+    group.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
+    group.add_argument("--dtype", choices=DTYPES, help="of weights and cache (default: by device and model size)")
+    group.add_argument("--attention-backend", metavar="NAME", help="cpu, triton or flash (default: the fastest here)")
+    group.add_argument("--max-sessions", type=positive, default=16, metavar="N", help="default: %(default)s")
+    group.add_argument(
+        "--cache-memory", type=memory, default=memory("2GiB"), metavar="SIZE", help="such as 8GiB (default: 2GiB)"
+    )
+    group.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: torch's choice)")
+
+
+def build_model_engine(args: argparse.Namespace) -> Engine:
+    """Load the model and build its engine, not yet started. Raises TransomError."""
+    import torch
+
+    from transom.engine.build import build_engine, load_model
+    from transom.weights.hub import resolve_model
+
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    loaded = load_model(resolve_model(args.model), args.model, device, args.dtype)
+    config = EngineConfig(
+        max_sessions=args.max_sessions,
+        dtype=loaded.dtype,
+        device=device,
+        attention_backend=args.attention_backend,
+        num_threads=args.threads,
+    )
+    return build_engine(loaded, CacheConfig(budget_bytes=args.cache_memory), config)
+
+
+def positive(text: str) -> int:
+    """A whole number above 0."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not above 0")
+    return number
+
+
+def memory(text: str) -> int:
+    """Bytes from a number with an optional unit, such as 512MiB."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
+    if match is None or match[2].upper() not in UNITS:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512MiB or 8GiB")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def delay_ms(text: str) -> int:
+    """A delay in milliseconds that models are trained for."""
+    number = int(text)
+    if not MIN_DELAY_MS <= number <= MAX_DELAY_MS:
+        raise argparse.ArgumentTypeError(f"{text} is not within {MIN_DELAY_MS} to {MAX_DELAY_MS} ms")
+    return number

@@ -1,0 +1,57 @@
+"""``transom serve``: the realtime server."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+
+from transom.commands.engine_options import add_engine_options, build_model_engine, delay_ms
+from transom.engine.api import Engine
+from transom.server.settings import ServerSettings
+
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add ``serve`` and its options."""
+    defaults = ServerSettings()
+    parser = commands.add_parser("serve", help="serve realtime transcription over a WebSocket")
+    add_engine_options(parser)
+    parser.add_argument(
+        "--engine", choices=("model", "fake"), default="model", help="fake: scripted text, no model, to try clients"
+    )
+    parser.add_argument("--host", default=defaults.host, help="default: %(default)s, this machine only")
+    parser.add_argument("--port", type=int, default=defaults.port, help="default: %(default)s; 0: any free one")
+    parser.add_argument("--delay-ms", type=delay_ms, metavar="MS", help="delay of the text (default: the model's)")
+    parser.add_argument(
+        "--default-dialect",
+        choices=("openai", "vllm"),
+        default=defaults.default_dialect,
+        help="for clients that do not tell (default: %(default)s)",
+    )
+    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="default: %(default)s")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> None:
+    """Take the port, load the model, serve until interrupted. Raises TransomError."""
+    from transom.server.app import create_app
+    from transom.server.run import bind, serve, url_of
+
+    logging.basicConfig(level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = ServerSettings(
+        host=args.host, port=args.port, default_dialect=args.default_dialect, default_delay_ms=args.delay_ms
+    )
+    listener = bind(settings.host, settings.port)
+    with listener:
+        engine = _make_engine(args)
+        ready_line = f"Transom serves {engine.info.model} at {url_of(listener)}/v1/realtime (Ctrl+C stops it)"
+        serve(create_app(engine, settings), settings, listener, lambda: print(ready_line, flush=True))
+
+
+def _make_engine(args: argparse.Namespace) -> Engine:
+    if args.engine == "model":
+        return build_model_engine(args)
+    from transom.engine.fake import FakeEngine
+
+    return FakeEngine(max_sessions=args.max_sessions)

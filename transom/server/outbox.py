@@ -1,0 +1,78 @@
+"""Events on their way to one client. Putting never waits; adjacent deltas of an item are joined while they wait.
+
+So a client that reads slowly costs its own text and nothing else: neither the engine nor other clients wait for it.
+``is_full`` tells the connection to stop reading from a client that keeps asking without reading the answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import deque
+
+from transom.server.wire.messages import ServerEvent
+
+
+class Outbox:
+    """A queue of events that become JSON frames; used from the event loop's thread only."""
+
+    def __init__(self, max_events: int, max_chars: int) -> None:
+        self._max_events = max_events
+        self._max_chars = max_chars
+        self._frames: deque[str] = deque()
+        self._delta: ServerEvent | None = None
+        self._num_chars = 0
+        self._changed = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the client should read before it asks for more."""
+        return len(self._frames) >= self._max_events or self._num_chars >= self._max_chars
+
+    def put(self, event: ServerEvent) -> None:
+        """Add an event, or its text to the delta of the same item that waits last."""
+        if self._delta is not None and _is_more_of(self._delta, event):
+            self._delta["delta"] += event["delta"]
+            self._num_chars += len(event["delta"])
+        else:
+            self._seal_delta()
+            if "delta" in event:
+                self._delta = dict(event)
+                self._num_chars += len(event["delta"])
+            else:
+                self._add_frame(event)
+        self._changed.set()
+
+    async def get(self) -> str:
+        """Wait for the next frame and take it."""
+        while not self._frames and self._delta is None:
+            self._changed.clear()
+            await self._changed.wait()
+        if not self._frames:
+            self._seal_delta()
+        frame = self._frames.popleft()
+        self._num_chars -= len(frame)
+        self._changed.set()
+        return frame
+
+    async def wait_for_room(self) -> None:
+        """Wait until the client has read enough."""
+        while self.is_full:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _seal_delta(self) -> None:
+        if self._delta is not None:
+            self._num_chars -= len(self._delta["delta"])
+            self._add_frame(self._delta)
+            self._delta = None
+
+    def _add_frame(self, event: ServerEvent) -> None:
+        # ASCII only: a lone surrogate that a client sent and gets echoed must not break the frame.
+        frame = json.dumps(event, separators=(",", ":"))
+        self._frames.append(frame)
+        self._num_chars += len(frame)
+
+
+def _is_more_of(last: ServerEvent, event: ServerEvent) -> bool:
+    return "delta" in event and last["type"] == event["type"] and last.get("item_id") == event.get("item_id")
