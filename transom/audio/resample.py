@@ -17,8 +17,8 @@ MAX_RATE_HZ = 768_000
 class Resampler:
     """Converts one stream from ``source_rate`` to ``target_rate`` Hz, or passes it through where they are equal.
 
-    The filter works in blocks: up to 40 ms of audio (from 24 kHz and more; 115 ms from 8 kHz) wait for the samples that
-    follow or for :meth:`flush`.
+    The filter works in blocks: up to 40 ms of audio (from 24 kHz and more; 115 ms from 8 kHz) wait for the samples
+    that follow or for :meth:`flush`.
     """
 
     def __init__(self, source_rate: int, target_rate: int = 16_000) -> None:
