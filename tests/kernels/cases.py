@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 import torch
+import torch.nn.functional as F
 
 from transom.kernels.backend import NO_SLOT, AttentionBackend, AttentionMetadata, PagedKV
 from transom.kernels.reference import ReferenceAttention
@@ -89,9 +90,9 @@ def make_step(case: Case, seed: int = 0) -> Step:
     return Step(queries, keys, values, cache, metadata)
 
 
-def run(backend: AttentionBackend, case: Case, step: Step, device: str = "cpu") -> tuple[torch.Tensor, PagedKV]:
-    """Write and attend on a copy of the step on ``device``; the output and the cache come back on the CPU."""
-    if case.interleaved:
+def copy_to(step: Step, device: str, *, interleaved: bool) -> Step:
+    """A copy on ``device``, cache and all."""
+    if interleaved:
         arena = torch.stack((step.cache.keys, step.cache.values), dim=1).to(device)
         cache = PagedKV(arena[:, 0], arena[:, 1])
     else:
@@ -103,10 +104,16 @@ def run(backend: AttentionBackend, case: Case, step: Step, device: str = "cpu") 
         block_table=step.metadata.block_table.to(device),
         slots=step.metadata.slots.to(device),
     )
-    backend.write(step.keys.to(device), step.values.to(device), cache, metadata)
+    return Step(step.queries.to(device), step.keys.to(device), step.values.to(device), cache, metadata)
+
+
+def run(backend: AttentionBackend, case: Case, step: Step, device: str = "cpu") -> tuple[torch.Tensor, PagedKV]:
+    """Write and attend on a copy of the step on ``device``; the output and the cache come back on the CPU."""
+    step = copy_to(step, device, interleaved=case.interleaved)
+    backend.write(step.keys, step.values, step.cache, step.metadata)
     scale = case.head_dim**-0.5
-    output = backend.attend(step.queries.to(device), cache, metadata, window=case.window, scale=scale)
-    return output.cpu(), PagedKV(cache.keys.cpu(), cache.values.cpu())
+    output = backend.attend(step.queries, step.cache, step.metadata, window=case.window, scale=scale)
+    return output.cpu(), PagedKV(step.cache.keys.cpu(), step.cache.values.cpu())
 
 
 def expected(case: Case, step: Step) -> tuple[torch.Tensor, PagedKV]:
@@ -125,3 +132,16 @@ def assert_matches_reference(backend: AttentionBackend, case: Case, device: str 
     torch.testing.assert_close(output.double(), wanted, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(cache.keys, wanted_cache.keys, rtol=0, atol=0, equal_nan=True)
     torch.testing.assert_close(cache.values, wanted_cache.values, rtol=0, atol=0, equal_nan=True)
+
+
+def dense_attention(
+    queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, *, window: int, scale: float
+) -> torch.Tensor:
+    """[n, H, K] over [L, H, K] with the whole mask written out, the last query at the last key."""
+    num_queries, num_keys = queries.shape[0], keys.shape[0]
+    distance = torch.arange(num_keys - num_queries, num_keys)[:, None] - torch.arange(num_keys)
+    mask = (distance >= 0) & (distance < window)
+    output = F.scaled_dot_product_attention(
+        queries.transpose(0, 1), keys.transpose(0, 1), values.transpose(0, 1), attn_mask=mask, scale=scale
+    )
+    return output.transpose(0, 1)

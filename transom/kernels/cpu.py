@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
+from transom.kernels.plans import StepPlans
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,13 @@ class _Layout:
 class CpuAttention:
     """The backend of machines without an accelerator.
 
-    What the metadata of a step imply is worked out once and reused by the layers that share them, so metadata must
-    not change in place.
-    """
+    What the metadata of a step imply is worked out once for all layers that share them."""
 
     name = "cpu"
     supported_block_sizes: tuple[BlockSize, ...] = (MultipleOf(16),)
 
     def __init__(self) -> None:
-        self._planned_for: AttentionMetadata | None = None
-        self._plans: dict[_Layout, tuple[_Part, ...]] = {}
+        self._plans: StepPlans[tuple[_Part, ...]] = StepPlans()
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
         """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``."""
@@ -79,7 +77,7 @@ class CpuAttention:
         num_heads, num_kv_heads = queries.shape[1], cache.keys.shape[2]
         dtype = torch.float32 if cache.keys.dtype == torch.float16 else cache.keys.dtype
         layout = _Layout(window, cache.keys.shape[1], _page_stride(cache.keys), num_heads // num_kv_heads, dtype)
-        parts = self._plan(metadata, layout)
+        parts = self._plans.get(metadata, layout, lambda: _plan_parts(metadata, layout))
         if len(parts) == 1 and parts[0].rows is None:
             return _attend_part(queries, cache, parts[0], scale, dtype)
         output = torch.zeros_like(queries)
@@ -87,13 +85,6 @@ class CpuAttention:
             assert part.rows is not None
             output.index_copy_(0, part.rows, _attend_part(queries[part.rows], cache, part, scale, dtype))
         return output
-
-    def _plan(self, metadata: AttentionMetadata, layout: _Layout) -> tuple[_Part, ...]:
-        if self._planned_for is not metadata:
-            self._planned_for, self._plans = metadata, {}
-        if layout not in self._plans:
-            self._plans[layout] = _plan_parts(metadata, layout)
-        return self._plans[layout]
 
 
 def _attend_part(

@@ -1,8 +1,8 @@
 """Block pooling: the scheduler and the cache manager count tokens, the kernel counts the frames they are made of.
 
 A token of ``pool_size`` frames holds their keys side by side, so the manager's page [P, B, pool*G, K] is byte for
-byte the kernel's page [P, B*pool, G, K], and the token at slot s holds the frames at slots pool*s + j. Windows are not
-pooled: a layer asks for its own, in frames (750, never the manager's 189).
+byte the kernel's page [P, B*pool, G, K], and the token at slot s holds the frames at slots pool*s + j. Windows are
+not pooled: a layer asks for its own, in frames (750, never the manager's 189).
 
 Legend: P pages, B page size in tokens, G key/value heads, K head dim, H query heads, N frames of a step.
 """
@@ -38,7 +38,7 @@ class PooledAttention:
                 f"choose one of {', '.join(POOLED_BACKENDS)}"
             )
         if backend.name in YOUNG_BACKENDS:
-            _notice_young(backend.name)
+            notice_young(backend.name)
         self._backend = backend
         self.pool_size = pool_size
         self.name = backend.name
@@ -91,7 +91,8 @@ def _check_expanded(rows: torch.Tensor, metadata: AttentionMetadata) -> None:
 
 
 @cached
-def _notice_young(name: str) -> None:
+def notice_young(name: str) -> None:
+    """Log once a process that pooling is new on this backend."""
     logger.warning(
         "attention backend %s is young on pooled encoders: if transcripts look wrong, compare with another "
         "(--attention-backend) and report it",

@@ -10,7 +10,7 @@ head r of the group at row j * R + r) by tile_n keys, padded to padded_dim >= K.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import triton
@@ -20,6 +20,7 @@ from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, Pa
 
 LOG2_E = 1.4426950408889634
 MIN_DOT_SIZE = 16
+PIPELINE_STAGES = 2
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -58,6 +59,29 @@ def write_kernel(
         tl.store(value_pages + target, value.to(value_pages.dtype.element_ty), mask=mask)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def add_tile(
+    highest: tl.tensor,
+    total: tl.tensor,
+    mixed: tl.tensor,
+    q: tl.tensor,
+    k: tl.tensor,
+    v: tl.tensor,
+    visible: tl.tensor,
+    scale_log2: tl.tensor,
+) -> tl.tensor:
+    """One step of the online softmax: highest score [M], sum of weights [M], weighted values [M, padded_dim]."""
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+    scores = tl.where(visible, scores, -float("inf"))
+    higher = tl.maximum(highest, tl.max(scores, 1))
+    finite = tl.where(higher == -float("inf"), 0.0, higher)  # -inf - -inf is NaN
+    weights = tl.exp2(scores - finite[:, None])
+    decay = tl.exp2(highest - finite)
+    total = total * decay + tl.sum(weights, 1)
+    mixed = mixed * decay[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    return higher, total, mixed
+
+
 @triton.jit(do_not_specialize=["table_stride"])  # type: ignore[untyped-decorator]
 def attend_kernel(
     output: tl.tensor,
@@ -85,9 +109,9 @@ def attend_kernel(
     padded_dim: tl.constexpr,
     upcast: tl.constexpr,
 ) -> None:
-    """Program (m, g, s) attends with tile m of stream s over key/value head g.
+    """Program (m, g, s): query tile m of stream s over key/value head g.
 
-    upcast multiplies in float32: the interpreter's dot of bfloat16 multiplies raw bits.
+    ``upcast`` multiplies in float32, since the interpreter's dot of bfloat16 multiplies raw bits.
     """
     kv_head = tl.program_id(1).to(tl.int64)
     stream = tl.program_id(2).to(tl.int64)
@@ -128,18 +152,10 @@ def attend_kernel(
                 k = k.to(tl.float32)
                 v = v.to(tl.float32)
 
-            scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
             visible = exists[None, :] & (key[None, :] <= position[:, None])
             if window >= 0:
                 visible &= key[None, :] > position[:, None] - window
-            scores = tl.where(visible, scores, -float("inf"))
-            higher = tl.maximum(highest, tl.max(scores, 1))
-            finite = tl.where(higher == -float("inf"), 0.0, higher)  # -inf - -inf is NaN
-            weights = tl.exp2(scores - finite[:, None])
-            decay = tl.exp2(highest - finite)
-            total = total * decay + tl.sum(weights, 1)
-            mixed = mixed * decay[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
-            highest = higher
+            highest, total, mixed = add_tile(highest, total, mixed, q, k, v, visible, scale_log2)
 
         mixed = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
         target = output + global_row * output_stride_row + head * output_stride_head + dim[None, :]
@@ -155,13 +171,28 @@ class Tiles:
     warps: int
 
 
-def choose_tiles(num_rows: int, padded_dim: int, dtype: torch.dtype) -> Tiles:
-    """Tiles that spill no register on sm_80 and sm_90; float32 products need more of them than tensor cores do."""
-    rows = max(MIN_DOT_SIZE, triton.next_power_of_2(num_rows))
+def choose_tiles(num_rows: int, head_dim: int, dtype: torch.dtype) -> Tiles:
+    """Tiles that spill no register on sm_80 and sm_90; without tensor cores, in float32, those are smaller."""
     if dtype == torch.float32:
         return Tiles(rows=MIN_DOT_SIZE, keys=32, warps=4)
-    rows = min(64, rows)
-    return Tiles(rows=rows, keys=64 if padded_dim <= 128 else 32, warps=8 if rows * padded_dim >= 64 * 128 else 4)
+    rows = min(64, max(MIN_DOT_SIZE, triton.next_power_of_2(num_rows)))
+    return Tiles(rows=rows, keys=64 if head_dim <= 128 else 32, warps=8 if rows * head_dim > 64 * 64 else 4)
+
+
+def attend_constants(
+    tiles: Tiles, *, window: int, block_rows: int, group: int, head_dim: int, upcast: bool
+) -> dict[str, int]:
+    """The compile-time arguments of ``attend_kernel``."""
+    return {
+        "window": window,
+        "block_rows": block_rows,
+        "group": group,
+        "head_dim": head_dim,
+        "tile_m": tiles.rows,
+        "tile_n": tiles.keys,
+        "padded_dim": max(MIN_DOT_SIZE, triton.next_power_of_2(head_dim)),
+        "upcast": upcast,
+    }
 
 
 class TritonAttention:
@@ -175,11 +206,13 @@ class TritonAttention:
 
     def __init__(self, tile_keys: int | None = None) -> None:
         self._tile_keys = tile_keys
-        self._is_interpreted = not isinstance(attend_kernel, triton.JITFunction)
+        self.is_interpreted = not isinstance(attend_kernel, triton.JITFunction)
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
         """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``."""
         num_rows, num_kv_heads, head_dim = keys.shape
+        if keys.shape[1:] != cache.keys.shape[2:]:
+            raise ValueError(f"rows of {tuple(keys.shape[1:])} do not fit pages of {tuple(cache.keys.shape[2:])}")
         if num_rows == 0:
             return
         write_kernel[(num_rows,)](
@@ -203,16 +236,18 @@ class TritonAttention:
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
     ) -> torch.Tensor:
         """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries."""
-        num_kv_heads, head_dim = cache.keys.shape[2:]
+        _, block_rows, num_kv_heads, head_dim = cache.keys.shape
         group = queries.shape[1] // num_kv_heads
-        num_streams = metadata.seq_lens.shape[0]
         num_rows = metadata.max_query * group
-        padded_dim = max(MIN_DOT_SIZE, triton.next_power_of_2(head_dim))
-        tiles = choose_tiles(num_rows, padded_dim, cache.keys.dtype)
+        tiles = choose_tiles(num_rows, head_dim, cache.keys.dtype)
+        tiles = replace(tiles, keys=self._tile_keys or tiles.keys)
+        constants = attend_constants(
+            tiles, window=window, block_rows=block_rows, group=group, head_dim=head_dim, upcast=self.is_interpreted
+        )
         output = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
-        if num_rows * num_streams == 0:
+        if output.numel() == 0:
             return output
-        attend_kernel[(triton.cdiv(num_rows, tiles.rows), num_kv_heads, num_streams)](
+        attend_kernel[(triton.cdiv(num_rows, tiles.rows), num_kv_heads, metadata.seq_lens.shape[0])](
             output,
             queries,
             cache.keys,
@@ -225,16 +260,9 @@ class TritonAttention:
             *_row_strides(output),
             *_row_strides(queries),
             *_page_strides(cache),
-            window=window,
-            block_rows=cache.keys.shape[1],
-            group=group,
-            head_dim=head_dim,
-            tile_m=tiles.rows,
-            tile_n=self._tile_keys or tiles.keys,
-            padded_dim=padded_dim,
-            upcast=self._is_interpreted,
+            **constants,
             num_warps=tiles.warps,
-            num_stages=2,
+            num_stages=PIPELINE_STAGES,
             enable_fp_fusion=True,
         )
         return output
