@@ -1,4 +1,4 @@
-"""Helpers that drive an engine from tests."""
+"""Engines on tiny random models, and helpers that drive an engine from tests."""
 
 from __future__ import annotations
 
@@ -6,12 +6,71 @@ import queue
 from collections.abc import Iterable, Iterator
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from tests.parity.offline import random_tensors, whisper_config
+from transom.config import CacheConfig, EngineConfig, ModelConfig
 from transom.engine.api import Engine, Event, InboxDrained, SessionOptions, TextDelta, TurnCompleted, TurnFailed
+from transom.engine.build import LoadedModel, build_engine
+from transom.engine.engine import Engine as ModelEngine
+from transom.engine.model import build_model
+from transom.tokenizer.tekken import Tokenizer, TokenizerAudio
 
 Samples = NDArray[np.float32]
 TIMEOUT_S = 120.0
+NUM_SPECIALS = 44
+
+
+def byte_tokenizer(num_mel_bins: int) -> Tokenizer:
+    """Ids 44..299 are the 256 bytes; specials stand where Voxtral has them."""
+    audio = TokenizerAudio(16_000, 12.5, num_mel_bins, 160, 400, transcription_delay_ms=480, n_left_pad_tokens=32)
+    return Tokenizer(1, 32, 33, NUM_SPECIALS, audio, tuple(bytes([value]) for value in range(256)))
+
+
+def lively_tensors(config: ModelConfig) -> dict[str, torch.Tensor]:
+    """Random weights of a model whose tokens change with what it hears, and depend on what it wrote."""
+    tensors = random_tensors(config)
+    for name, tensor in tensors.items():
+        if "norm" in name:
+            tensors[name] = torch.ones_like(tensor) if name.endswith("weight") else 0.1 * tensor
+        elif "proj" in name or "fc" in name:
+            tensors[name] = 2 * tensor
+    return tensors
+
+
+def tiny_model(config: ModelConfig | None = None) -> LoadedModel:
+    """A lively model of the whisper family, or of ``config``."""
+    config = config or whisper_config()
+    model = build_model(config, lively_tensors(config), torch.device("cpu"))
+    return LoadedModel("tiny", model, byte_tokenizer(config.audio.num_mel_bins), "float32")
+
+
+def tiny_engine(
+    config: ModelConfig | None = None,
+    *,
+    max_sessions: int = 4,
+    attention_backend: str | None = None,
+    unified: bool = False,
+) -> ModelEngine:
+    """An engine on a tiny model, not started."""
+    return build_engine(
+        tiny_model(config),
+        CacheConfig(budget_bytes=64 << 20, unified=unified, full_attention_tokens=1024),
+        EngineConfig(max_sessions=max_sessions, attention_backend=attention_backend),
+    )
+
+
+def tones(seconds: float, seed: int) -> Samples:
+    """Ten random tones a second, never the same twice."""
+    generator = np.random.default_rng(seed)
+    num_samples = int(seconds * 16_000)
+    hz, loudness = (
+        np.repeat(generator.uniform(low, high, num_samples // 1600 + 1), 1600)[:num_samples]
+        for low, high in ((100, 4000), (0.01, 0.5))
+    )
+    hiss = 0.005 * generator.standard_normal(num_samples)
+    return np.asarray(loudness * np.sin(np.cumsum(2 * np.pi * hz / 16_000)) + hiss, np.float32)
 
 
 def random_pieces(samples: Samples, generator: np.random.Generator, largest: int = 8000) -> Iterator[Samples]:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from transom import __version__
-from transom.commands import serve
+from transom.commands import serve, transcribe
 from transom.errors import TransomError
 
 
@@ -17,6 +17,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     serve.add_parser(commands)
+    transcribe.add_parser(commands)
     return parser
 
 

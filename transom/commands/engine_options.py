@@ -13,15 +13,11 @@ UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10*
 MIN_DELAY_MS, MAX_DELAY_MS = 80, 2400
 
 
+MODEL_HELP = "a model folder, a Hugging Face id, or 'bundled' (default): small, to try things with, and often wrong"
+
+
 def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Add MODEL and the options of the engine."""
-    parser.add_argument(
-        "model",
-        nargs="?",
-        default="bundled",
-        metavar="MODEL",
-        help="a model folder, a Hugging Face id, or 'bundled' (default): small, to try things with, and often wrong",
-    )
+    """Add the options of the engine, all but the model."""
     group = parser.add_argument_group("engine")
     group.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
     group.add_argument("--dtype", choices=DTYPES, help="of weights and cache (default: by device and model size)")

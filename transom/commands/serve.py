@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 
-from transom.commands.engine_options import add_engine_options, build_model_engine, delay_ms
+from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine, delay_ms
 from transom.engine.api import Engine
 from transom.server.settings import ServerSettings
 
@@ -16,6 +16,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``serve`` and its options."""
     defaults = ServerSettings()
     parser = commands.add_parser("serve", help="serve realtime transcription over a WebSocket")
+    parser.add_argument("model", nargs="?", default="bundled", metavar="MODEL", help=MODEL_HELP)
     add_engine_options(parser)
     parser.add_argument(
         "--engine", choices=("model", "fake"), default="model", help="fake: scripted text, no model, to try clients"

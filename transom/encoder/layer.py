@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from transom.config import EncoderConfig
+from transom.config import NO_WINDOW, EncoderConfig
 from transom.encoder.blocks import BlockLayout
 from transom.layers.attention import LayerCache, PagedAttention
 from transom.layers.feed_forward import GeluFeedForward, SwiGLU
@@ -31,6 +31,11 @@ class HeldBlocks:
     queries: torch.Tensor
 
 
+def kernel_window(config: EncoderConfig) -> int:
+    """The window as the kernel counts it, from the newest key that a query sees instead of from the query."""
+    return NO_WINDOW if config.sliding_window == NO_WINDOW else config.sliding_window + config.look_ahead_frames
+
+
 class EncoderLayer(nn.Module):
     """Attention, then feed-forward, each on the normalised residual."""
 
@@ -44,7 +49,7 @@ class EncoderLayer(nn.Module):
             config.num_heads,
             config.head_dim,
             bias=True,
-            window=config.sliding_window + config.look_ahead_frames,
+            window=kernel_window(config),
         )
         self.ffn_norm = build_norm(config.norm, size, config.norm_eps)
         self.ffn = (

@@ -42,7 +42,7 @@ class Engine:
         config: EngineConfig,
     ) -> None:
         self.info = info
-        self._runner = runner
+        self.runner = runner
         self._cache = cache
         self._prefix = prefix
         self._prompt = prompt
@@ -97,6 +97,10 @@ class Engine:
             total_blocks=self._cache.num_blocks,
             steps=self._num_steps,
         )
+
+    def check_integrity(self) -> None:
+        """Raise RuntimeError if a cache block is lost or counted wrongly; for tests, while no step runs."""
+        self._cache.check_integrity()
 
     def begin_turn(self, number: int, delay_tokens: int) -> Turn:
         """A new turn of a stream."""
@@ -165,7 +169,7 @@ class Engine:
         if not batch:
             return []
         try:
-            return self._runner.step(batch, self._tokenizer.vocab_size)
+            return self.runner.step(batch, self._tokenizer.vocab_size)
         except Exception as error:  # whatever a step raises must end one turn, never the loop
             if len(batch) == 1:
                 logger.exception("a step failed")

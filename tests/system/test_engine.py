@@ -1,0 +1,217 @@
+"""Many streams on one engine: none changes another's words, whatever it does."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pytest
+import torch
+
+from tests.engines import TIMEOUT_S, random_pieces, tiny_engine, tones, transcribe
+from tests.parity.offline import whisper_config
+from transom.engine.api import Event, SessionOptions, TextDelta, TurnCompleted, TurnFailed
+from transom.engine.batch import StreamRow
+from transom.engine.engine import Engine
+from transom.engine.session import Session
+from transom.errors import CapacityError, ConfigError, EngineError
+
+
+class Client:
+    """A session and what it was told."""
+
+    def __init__(self, engine: Engine, delay_ms: int | None = None) -> None:
+        self.events: queue.Queue[Event] = queue.Queue()
+        self.session: Session = engine.open_session(SessionOptions(delay_ms, keep_token_ids=True), self.events.put)
+
+    def end_of_turn(self) -> TurnCompleted | TurnFailed:
+        while True:
+            event = self.events.get(timeout=TIMEOUT_S)
+            if isinstance(event, TurnCompleted | TurnFailed):
+                return event
+
+    def token_ids(self) -> tuple[int, ...]:
+        event = self.end_of_turn()
+        assert isinstance(event, TurnCompleted)
+        return event.token_ids
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    engine = tiny_engine(max_sessions=16)
+    engine.start()
+    yield engine
+    engine.stop()
+    engine.check_integrity()
+    assert engine.stats().active_sessions == 0
+
+
+def test_streams_that_join_at_random_equal_their_solo_runs(engine: Engine) -> None:
+    generator = np.random.default_rng(3)
+    recordings = [tones(float(generator.uniform(1.0, 3.0)), seed) for seed in range(16)]
+    delays = [int(delay) for delay in generator.choice([80, 240, 480, 960], 16)]
+    alone = [
+        transcribe(engine, audio, delay_ms=delay).token_ids for audio, delay in zip(recordings, delays, strict=True)
+    ]
+    assert len(set(alone)) == 16
+    assert all(len(set(ids)) > 5 for ids in alone)
+
+    clients = {index: Client(engine, delays[index]) for index in range(16)}
+    waiting = {index: list(random_pieces(audio, generator)) for index, audio in enumerate(recordings)}
+    while waiting:
+        index = int(generator.choice(list(waiting)))
+        clients[index].session.append(waiting[index].pop(0))
+        if not waiting[index]:
+            clients[index].session.commit()
+            del waiting[index]
+    together = [clients[index].token_ids() for index in range(16)]
+    for client in clients.values():
+        client.session.close()
+    assert together == alone
+
+
+def test_the_next_turn_starts_clean(engine: Engine) -> None:
+    first, second = tones(1.0, 1), tones(1.5, 2)
+    client = Client(engine)
+    for audio in (first, second):
+        client.session.append(audio)
+        client.session.commit()
+    assert client.token_ids() == transcribe(engine, first).token_ids
+    assert client.token_ids() == transcribe(engine, second).token_ids
+    client.session.close()
+
+
+def test_clear_forgets_the_uncommitted_turn_only(engine: Engine) -> None:
+    kept, forgotten, last = tones(2.0, 1), tones(1.0, 2), tones(1.0, 3)
+    client = Client(engine)
+    client.session.append(kept)
+    client.session.commit()
+    client.session.append(forgotten)
+    assert client.session.clear() == 1
+    client.session.append(last)
+    client.session.commit()
+    ends = [client.end_of_turn(), client.end_of_turn()]
+    client.session.close()
+    assert [end.turn for end in ends] == [0, 2]
+    assert [end.token_ids for end in ends if isinstance(end, TurnCompleted)] == [
+        transcribe(engine, kept).token_ids,
+        transcribe(engine, last).token_ids,
+    ]
+
+
+def test_a_commit_without_audio_is_answered_with_no_words(engine: Engine) -> None:
+    client = Client(engine)
+    client.session.commit()
+    client.session.append(tones(0.5, 1))
+    client.session.commit()
+    assert client.end_of_turn() == TurnCompleted(0, "", audio_samples=0, audio_tokens=0, text_tokens=0)
+    assert client.end_of_turn().turn == 1
+    client.session.close()
+
+
+def test_words_come_while_the_audio_is_still_arriving(engine: Engine) -> None:
+    client = Client(engine, delay_ms=480)
+    client.session.append(tones(2.0, 1))
+    event = client.events.get(timeout=TIMEOUT_S)
+    assert isinstance(event, TextDelta)
+    client.session.close()
+
+
+def test_audio_that_breaks_one_stream_fails_only_that_turn(engine: Engine) -> None:
+    healthy, broken = Client(engine), Client(engine)
+    audio = tones(2.0, 1)
+    broken.session.append(np.full(32_000, np.nan, np.float32))
+    healthy.session.append(audio)
+    broken.session.commit()
+    healthy.session.commit()
+    failure = broken.end_of_turn()
+    assert isinstance(failure, TurnFailed)
+    assert healthy.token_ids() == transcribe(engine, audio).token_ids
+    broken.session.append(audio)
+    broken.session.commit()
+    assert broken.token_ids() == transcribe(engine, audio).token_ids
+    healthy.session.close()
+    broken.session.close()
+
+
+def test_a_step_that_raises_fails_only_the_stream_at_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    victim, others = Client(engine), [Client(engine) for _ in range(3)]
+    real_decode = engine.runner.decode
+
+    def decode(batch: Sequence[StreamRow], audio: torch.Tensor) -> torch.Tensor:
+        hidden = real_decode(batch, audio)  # the step has written to the cache before it fails
+        if any(row.delay_tokens == 5 and row.share.position > 50 for row in batch):
+            raise RuntimeError("device on fire")
+        return hidden
+
+    monkeypatch.setattr(engine.runner, "decode", decode)
+    victim.session.set_delay(400)
+    audio = tones(3.0, 1)
+    for client in (victim, *others):
+        client.session.append(audio)
+    for client in (victim, *others):
+        client.session.commit()
+    failure = victim.end_of_turn()
+    assert isinstance(failure, TurnFailed)
+    assert "device on fire" in failure.message
+    expected = transcribe(engine, audio).token_ids
+    assert [client.token_ids() for client in others] == [expected] * 3
+    for client in (victim, *others):
+        client.session.close()
+
+
+def test_the_session_after_the_last_place_is_refused_until_one_leaves(engine: Engine) -> None:
+    clients = [Client(engine) for _ in range(16)]
+    with pytest.raises(CapacityError, match="all 16 sessions"):
+        Client(engine)
+    clients.pop().session.close()
+    clients.append(Client(engine))
+    for client in clients:
+        client.session.close()
+
+
+def test_closing_in_the_middle_gives_every_block_back(engine: Engine) -> None:
+    transcribe(engine, tones(0.5, 0))
+    free_blocks = engine.stats().free_blocks
+    client = Client(engine)
+    client.session.append(tones(5.0, 1))
+    client.events.get(timeout=TIMEOUT_S)
+    assert engine.stats().free_blocks < free_blocks
+    client.session.close()
+    transcribe(engine, tones(0.5, 0))
+    assert engine.stats().free_blocks == free_blocks
+
+
+@pytest.mark.parametrize("delay_ms", [0, -80, 6000])
+def test_a_delay_the_model_cannot_keep_is_refused(engine: Engine, delay_ms: int) -> None:
+    with pytest.raises(ConfigError, match=f"{delay_ms} ms"):
+        Client(engine, delay_ms)
+
+
+def test_stopping_answers_open_turns_and_refuses_new_sessions() -> None:
+    engine = tiny_engine()
+    engine.start()
+    client = Client(engine)
+    client.session.append(tones(1.0, 1))
+    client.events.get(timeout=TIMEOUT_S)
+    engine.stop()
+    failure = client.end_of_turn()
+    assert isinstance(failure, TurnFailed)
+    with pytest.raises(EngineError, match="not running"):
+        Client(engine)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "triton"])
+def test_windowed_and_global_layers_stored_together_or_apart_give_the_same(backend: str) -> None:
+    config = whisper_config(decoder_windows=(16, -1, 16))
+    audio = tones(0.4 if backend == "triton" else 3.0, 7)
+    tokens = []
+    for unified in (False, True):
+        engine = tiny_engine(config, max_sessions=1, attention_backend=backend, unified=unified)
+        engine.start()
+        tokens.append(transcribe(engine, audio, delay_ms=80).token_ids)
+        engine.stop()
+        engine.check_integrity()
+    assert tokens[0] == tokens[1]
+    assert len(set(tokens[0])) > 3
