@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
+from transom.engine.api import Engine
+
 TIMEOUT_S = 20.0
 Event = dict[str, Any]
 
@@ -83,6 +85,13 @@ async def open_client(url: str, **options: Any) -> AsyncIterator[Client]:
         client = Client(socket)
         await client.receive("session.created")
         yield client
+
+
+async def until_active(engine: Engine, num_sessions: int) -> None:
+    """Wait until the engine has exactly so many sessions; it has no event for that, so this asks again and again."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while engine.stats().active_sessions != num_sessions:
+            await asyncio.sleep(0.002)
 
 
 def text_of(events: list[Event]) -> str:

@@ -23,6 +23,7 @@ class RunningServer:
     engine: Engine
     http_url: str
     port: int
+    stop: Callable[[], None]
 
     @property
     def realtime_url(self) -> str:
@@ -39,13 +40,17 @@ def running(engine: Engine, settings: ServerSettings) -> Iterator[RunningServer]
     server = ReadyServer(uvicorn_config(create_app(engine, settings), settings), ready.set)
     thread = threading.Thread(target=server.run, args=([listener],), name="server")
     thread.start()
-    try:
-        assert ready.wait(START_TIMEOUT_S), "the server did not start"
-        yield RunningServer(engine, url_of(listener), listener.getsockname()[1])
-    finally:
+
+    def stop() -> None:
         server.should_exit = True
         thread.join()
         listener.close()
+
+    try:
+        assert ready.wait(START_TIMEOUT_S), "the server did not start"
+        yield RunningServer(engine, url_of(listener), listener.getsockname()[1], stop)
+    finally:
+        stop()
 
 
 @pytest.fixture
@@ -59,7 +64,8 @@ def run_server() -> Iterator[RunServer]:
         yield run
 
 
-@pytest.fixture
-def server(run_server: RunServer) -> RunningServer:
-    """A server that plays the built-in sentence."""
-    return run_server(FakeEngine(max_sessions=4))
+@pytest.fixture(scope="session")
+def server() -> Iterator[RunningServer]:
+    """One server for all tests that need no engine of their own; its sessions speak the built-in sentence."""
+    with running(FakeEngine(), ServerSettings()) as shared:
+        yield shared

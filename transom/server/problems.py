@@ -10,8 +10,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from transom.errors import TransomError
-
 
 def problem(
     status: int, code: str, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None
@@ -26,7 +24,6 @@ def install_handlers(app: FastAPI) -> None:
     """Answer every refused or failed HTTP request in OpenAI's form."""
     app.add_exception_handler(HTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
-    app.add_exception_handler(TransomError, _on_transom_error)
     app.add_exception_handler(Exception, _on_bug)
 
 
@@ -42,11 +39,6 @@ async def _on_validation_error(request: Request, error: Exception) -> JSONRespon
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"][1:])
     return problem(HTTPStatus.BAD_REQUEST, "invalid_value", f"{where}: {first['msg']}", param=where or None)
-
-
-async def _on_transom_error(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, TransomError)
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, error.code, str(error))
 
 
 async def _on_bug(request: Request, error: Exception) -> JSONResponse:

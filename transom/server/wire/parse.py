@@ -11,7 +11,7 @@ from transom.server.wire.messages import ClientEvent, WireError
 
 
 def parse_event(frame: str | bytes) -> ClientEvent:
-    """Read one frame as a JSON object with a ``type``; a binary frame is read as the JSON text it may hold."""
+    """Read one frame as a JSON object; a binary frame is read as the JSON text it may hold."""
     try:
         event: Any = json.loads(frame)
     except (ValueError, RecursionError) as error:
@@ -19,9 +19,15 @@ def parse_event(frame: str | bytes) -> ClientEvent:
         raise WireError("invalid_json", f"this frame is not JSON ({error}); {hint}") from error
     if not isinstance(event, dict):
         raise WireError("invalid_json", f"an event must be a JSON object, not {type(event).__name__}")
-    if not isinstance(event.get("type"), str):
-        raise WireError("missing_required_parameter", "an event needs a string field 'type'", param="type")
     return event
+
+
+def kind_of(event: ClientEvent) -> str:
+    """The event's type."""
+    kind = event.get("type")
+    if not isinstance(kind, str):
+        raise WireError("missing_required_parameter", "an event needs a string field 'type'", param="type")
+    return kind
 
 
 def event_id_of(event: ClientEvent) -> str | None:

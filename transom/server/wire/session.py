@@ -19,7 +19,7 @@ from transom.server.wire.messages import (
 )
 from transom.server.wire.openai import OpenAIDialect, error_event
 from transom.server.wire.openai_session import OpenAISession
-from transom.server.wire.parse import parse_append
+from transom.server.wire.parse import kind_of, parse_append
 from transom.server.wire.vllm import VllmDialect
 
 
@@ -54,11 +54,12 @@ class WireSession:
 
     def decode(self, event: ClientEvent) -> list[Command]:
         """What a client event asks for, early audio included as soon as its rate is known. Raises WireError."""
+        kind = kind_of(event)
         if self._dialect is None:
             evidence = Evidence(self._has_openai_mark, bool(self._early_audio), self._default)
             name = detect(event, evidence)
             if name is None:
-                return self._decode_undecided(event)
+                return self._decode_undecided(kind, event)
             self._dialect = self._make(name)
         command = self._dialect.decode(event)
         early = self._take_early_audio(self._dialect)
@@ -77,9 +78,9 @@ class WireSession:
             return {**error_event(error, event_id), "code": error.code}
         return self._dialect.encode_error(error, event_id)
 
-    def _decode_undecided(self, event: ClientEvent) -> list[Command]:
-        if event["type"] != "input_audio_buffer.append":
-            message = f"{event['type'][:80]!r} is not an event to begin with; send a session.update with a 'session'"
+    def _decode_undecided(self, kind: str, event: ClientEvent) -> list[Command]:
+        if kind != "input_audio_buffer.append":
+            message = f"{kind[:80]!r} is not an event to begin with; send a session.update with a 'session'"
             raise WireError("unknown_event", message, param="type")
         self._early_audio += parse_append(event, self._max_append_bytes)
         if len(self._early_audio) <= self._max_undecided_bytes:

@@ -1,0 +1,155 @@
+"""The scripted engine, stepped by hand: delay, flush at the commit, order, capacity, stalls and faults."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from transom.engine.api import (
+    Event,
+    InboxDrained,
+    Samples,
+    SessionOptions,
+    TextDelta,
+    TurnCompleted,
+    TurnFailed,
+)
+from transom.engine.fake import FakeEngine, FakeSession
+from transom.engine.fake_script import Script, Word
+from transom.errors import CapacityError, EngineError, InputOverflowError
+
+WORDS = (Word(0, "one"), Word(3, " two"))
+
+
+def tokens(count: float) -> Samples:
+    return np.full(round(1280 * count), 0.5, np.float32)
+
+
+def by_hand(script: Script, **options: int | float) -> FakeEngine:
+    return FakeEngine(lambda _: script, own_thread=False, **options)  # type: ignore[arg-type]
+
+
+def opened(engine: FakeEngine, delay_ms: int | None = 160) -> tuple[FakeSession, list[Event]]:
+    events: list[Event] = []
+    return engine.open_session(SessionOptions(delay_ms), events.append), events
+
+
+def run(engine: FakeEngine) -> None:
+    while engine.step():
+        pass
+
+
+def test_words_come_a_delay_after_their_audio_and_a_commit_brings_the_rest() -> None:
+    engine = by_hand(Script(words=WORDS))
+    session, events = opened(engine)
+    session.append(tokens(2.9))
+    run(engine)
+    assert events == []
+    session.append(tokens(0.1))
+    run(engine)
+    assert events == [TextDelta(0, "one", 0)]
+    session.append(tokens(1.5))
+    assert session.commit() == 0
+    run(engine)
+    assert events[1:] == [TextDelta(0, " two", 3), TurnCompleted(0, "one two", 5760, 5, 2)]
+
+
+def test_turns_are_answered_in_order_also_empty_ones_and_a_cleared_one_never() -> None:
+    engine = by_hand(Script(words=WORDS))
+    session, events = opened(engine)
+    session.append(tokens(1))
+    session.commit()
+    session.commit()
+    session.append(tokens(9))
+    assert session.clear() == 2
+    session.append(tokens(1))
+    session.commit()
+    run(engine)
+    results = [event for event in events if isinstance(event, TurnCompleted)]
+    assert [(result.turn, result.text) for result in results] == [(0, "one"), (1, ""), (3, "one")]
+    assert {event.turn for event in events if isinstance(event, TextDelta)} == {0, 3}
+
+
+def test_a_stall_holds_one_session_and_ends_when_released() -> None:
+    stalled_script = Script(words=WORDS, stall_at_token=1)
+    engine = FakeEngine(lambda n: stalled_script if n == 0 else Script(words=WORDS), own_thread=False)
+    (stalled, stalled_events), (other, other_events) = opened(engine), opened(engine)
+    for session in (stalled, other):
+        session.append(tokens(4))
+        session.commit()
+    run(engine)
+    assert stalled_events == []
+    assert isinstance(other_events[-1], TurnCompleted)
+    engine.release(stalled_script)
+    run(engine)
+    assert stalled_events == other_events
+
+
+def test_a_fault_is_told_once_and_the_next_turn_is_whole() -> None:
+    engine = by_hand(Script(words=WORDS, fail_at_token=2))
+    session, events = opened(engine, delay_ms=0)
+    session.append(tokens(4))
+    run(engine)
+    session.commit()
+    session.append(tokens(4))
+    session.commit()
+    run(engine)
+    assert [type(event) for event in events] == [TextDelta, TurnFailed, TextDelta, TextDelta, TurnCompleted]
+    assert isinstance(events[-1], TurnCompleted)
+    assert (events[-1].turn, events[-1].text) == (1, "one two")
+
+
+def test_a_full_inbox_tells_when_it_has_room_again() -> None:
+    engine = by_hand(Script(), max_backlog_seconds=0.8)
+    session, events = opened(engine)
+    fullness = []
+    for count in (9.9, 0.1, 10):
+        session.append(tokens(count))
+        fullness.append(session.is_full)
+    assert fullness == [False, True, True]
+    with pytest.raises(InputOverflowError, match="wait while"):
+        session.append(tokens(0.1))
+    while session.is_full:
+        assert InboxDrained() not in events
+        engine.step()
+    run(engine)
+    assert events.count(InboxDrained()) == 1
+
+
+def test_places_are_counted_and_freed() -> None:
+    engine = by_hand(Script(), max_sessions=1)
+    session, _ = opened(engine)
+    with pytest.raises(CapacityError, match="all 1 sessions"):
+        opened(engine)
+    session.close()
+    session.close()
+    with pytest.raises(EngineError, match="closed"):
+        session.append(tokens(1))
+    opened(engine)
+    assert engine.stats().active_sessions == 1
+
+
+def test_stopping_fails_every_open_turn_and_closes() -> None:
+    engine = FakeEngine(lambda _: Script(stall_at_token=0))
+    engine.start()
+    session, events = opened(engine)
+    session.append(tokens(1))
+    session.commit()
+    session.append(tokens(1))
+    engine.stop()
+    engine.stop()
+    assert [(type(event), getattr(event, "turn", None)) for event in events] == [(TurnFailed, 0), (TurnFailed, 1)]
+    assert engine.stats().active_sessions == 0
+    with pytest.raises(EngineError, match="stopped"):
+        opened(engine)
+
+
+def test_without_a_script_loud_audio_brings_a_sentence_and_silence_none() -> None:
+    engine = FakeEngine(own_thread=False)
+    session, events = opened(engine)
+    session.append(np.zeros(1280 * 20, np.float32))
+    session.append(tokens(12))
+    session.commit()
+    run(engine)
+    assert isinstance(events[-1], TurnCompleted)
+    assert events[-1].text == "These words come"
