@@ -109,10 +109,11 @@ def test_layers_that_share_metadata_keep_their_own_windows_and_heads(target: Tar
     window=st.sampled_from([-1, 1, 2, 15, 16, 17, 100]),
     group=st.sampled_from([1, 2, 3]),
     interleaved=st.booleans(),
+    part_key_bytes=st.sampled_from([1, 5000, 2 << 20]),
     seed=st.integers(0, 1000),
 )
 def test_cpu_matches_the_reference_whatever_the_streams(
-    streams: list[tuple[int, int]], window: int, group: int, interleaved: bool, seed: int
+    streams: list[tuple[int, int]], window: int, group: int, interleaved: bool, part_key_bytes: int, seed: int
 ) -> None:
     case = Case(tuple(streams), 2 * group, 2, 8, window=window, interleaved=interleaved)
-    assert_matches_reference(CpuAttention(), case, seed=seed)
+    assert_matches_reference(CpuAttention(part_key_bytes), case, seed=seed)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from transom.errors import BackendError
-from transom.kernels.select import ENVIRONMENT_VARIABLE, SUPPORTED_BACKENDS, Machine, choose_backend, select_backend
+from transom.kernels.select import ENVIRONMENT_VARIABLE, Machine, choose_backend, select_backend
 
 HOPPER = Machine(capability=(9, 0), has_triton=True, interprets_triton=False)
 TURING = Machine(capability=(7, 5), has_triton=True, interprets_triton=False)
@@ -84,7 +84,3 @@ def test_triton_runs_on_the_cpu_under_its_interpreter(monkeypatch: pytest.Monkey
     monkeypatch.delenv("TRITON_INTERPRET")
     with pytest.raises(BackendError, match="needs a GPU"):
         select_backend("triton", "cpu", FULL)
-
-
-def test_every_supported_name_is_offered() -> None:
-    assert SUPPORTED_BACKENDS == ("flash", "triton", "cpu")

@@ -1,9 +1,10 @@
 """Paged attention on the CPU: rows gathered by index, then one torch SDPA for all streams alike.
 
-Streams with the same number of query rows run as one batch (in the steady state that is all of them), padded only in
-keys. Only rows that a query can see are gathered, so unwritten and expired rows never enter the arithmetic. The query
-heads of a group become rows of their key/value head, which is far faster than ``enable_gqa``; float16 is computed in
-float32, since its CPU kernels are slow.
+Streams with the same number of query rows run as one batch (in the steady state that is all of them), padded only
+in keys; large ones in parts, whose keys stay in the processor's cache between gathering and use. Only rows that a
+query can see are gathered, so unwritten and expired rows never enter the arithmetic. The query heads of a group
+become rows of their key/value head, which is far faster than ``enable_gqa``; float16 is computed in float32, since
+its CPU kernels are slow.
 
 Legend as in ``backend``, plus R = H // G query heads per key/value head, n query rows of each stream of a part,
 L keys gathered per stream.
@@ -18,6 +19,8 @@ import torch.nn.functional as F
 
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
 from transom.kernels.plans import StepPlans
+
+PART_KEY_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ class _Layout:
     window: int
     block_rows: int
     page_stride: int
+    row_bytes: int
     group: int
     dtype: torch.dtype
 
@@ -50,12 +54,15 @@ class _Layout:
 class CpuAttention:
     """The backend of machines without an accelerator.
 
-    What the metadata of a step imply is worked out once for all layers that share them."""
+    What the metadata of a step imply is worked out once for all layers that share them. ``part_key_bytes`` bounds
+    the keys that are gathered at once, unless a single stream has more.
+    """
 
     name = "cpu"
     supported_block_sizes: tuple[BlockSize, ...] = (MultipleOf(16),)
 
-    def __init__(self) -> None:
+    def __init__(self, part_key_bytes: int = PART_KEY_BYTES) -> None:
+        self._part_key_bytes = part_key_bytes
         self._plans: StepPlans[tuple[_Part, ...]] = StepPlans()
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
@@ -74,10 +81,17 @@ class CpuAttention:
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
     ) -> torch.Tensor:
         """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries."""
-        num_heads, num_kv_heads = queries.shape[1], cache.keys.shape[2]
+        _, block_rows, num_kv_heads, head_dim = cache.keys.shape
         dtype = torch.float32 if cache.keys.dtype == torch.float16 else cache.keys.dtype
-        layout = _Layout(window, cache.keys.shape[1], _page_stride(cache.keys), num_heads // num_kv_heads, dtype)
-        parts = self._plans.get(metadata, layout, lambda: _plan_parts(metadata, layout))
+        layout = _Layout(
+            window=window,
+            block_rows=block_rows,
+            page_stride=_page_stride(cache.keys),
+            row_bytes=num_kv_heads * head_dim * dtype.itemsize,
+            group=queries.shape[1] // num_kv_heads,
+            dtype=dtype,
+        )
+        parts = self._plans.get(metadata, layout, lambda: _plan_parts(metadata, layout, self._part_key_bytes))
         if len(parts) == 1 and parts[0].rows is None:
             return _attend_part(queries, cache, parts[0], scale, dtype)
         output = torch.zeros_like(queries)
@@ -107,17 +121,17 @@ def _attend_part(
     return output.view(grouped.shape).transpose(1, 2).reshape(num_rows, num_heads, head_dim).to(queries.dtype)
 
 
-def _plan_parts(metadata: AttentionMetadata, layout: _Layout) -> tuple[_Part, ...]:
+def _plan_parts(metadata: AttentionMetadata, layout: _Layout, part_key_bytes: int) -> tuple[_Part, ...]:
     counts = metadata.query_start.diff()
     num_rows, num_streams = metadata.slots.shape[0], counts.shape[0]
-    distinct = sorted(set(counts.tolist()) - {0})
-    if len(distinct) == 1 and num_streams * distinct[0] == num_rows:
-        return (_plan_part(metadata, layout, torch.arange(num_streams), distinct[0], None),)
     parts = []
-    for count in distinct:
-        streams = (counts == count).nonzero().squeeze(1)
-        rows = metadata.query_start[streams, None].long() + torch.arange(count)
-        parts.append(_plan_part(metadata, layout, streams, count, rows.flatten()))
+    for count in sorted(set(counts.tolist()) - {0}):
+        num_keys = metadata.max_seq if layout.window < 0 else min(metadata.max_seq, layout.window + count - 1)
+        part_streams = max(1, part_key_bytes // max(1, num_keys * layout.row_bytes))
+        for streams in (counts == count).nonzero().squeeze(1).split(part_streams):
+            is_all = len(streams) == num_streams and num_streams * count == num_rows
+            rows = None if is_all else (metadata.query_start[streams, None].long() + torch.arange(count)).flatten()
+            parts.append(_plan_part(metadata, layout, streams, count, rows))
     return tuple(parts)
 
 
