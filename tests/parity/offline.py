@@ -16,14 +16,17 @@ Tensors = dict[str, torch.Tensor]
 
 
 def whisper_config(
-    window: int = 12, look_ahead_frames: int = 4, decoder_windows: tuple[int, ...] = (16, 16)
+    window: int = 12,
+    look_ahead_frames: int = 4,
+    num_encoder_layers: int = 3,
+    decoder_windows: tuple[int, ...] = (16, 16),
 ) -> ModelConfig:
     """A tiny model of the whisper family."""
     encoder = EncoderConfig(
         num_mel_bins=80,
         hidden_size=64,
         intermediate_size=96,
-        num_layers=3,
+        num_layers=num_encoder_layers,
         num_heads=2,
         head_dim=32,
         sliding_window=window,

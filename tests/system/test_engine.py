@@ -43,7 +43,7 @@ def engine() -> Iterator[Engine]:
     engine.start()
     yield engine
     engine.stop()
-    engine.check_integrity()
+    engine.stepper.cache.check_integrity()
     assert engine.stats().active_sessions == 0
 
 
@@ -137,7 +137,7 @@ def test_audio_that_breaks_one_stream_fails_only_that_turn(engine: Engine) -> No
 
 def test_a_step_that_raises_fails_only_the_stream_at_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     victim, others = Client(engine), [Client(engine) for _ in range(3)]
-    real_decode = engine.runner.decode
+    real_decode = engine.stepper.runner.decode
 
     def decode(batch: Sequence[StreamRow], audio: torch.Tensor) -> torch.Tensor:
         hidden = real_decode(batch, audio)  # the step has written to the cache before it fails
@@ -145,7 +145,7 @@ def test_a_step_that_raises_fails_only_the_stream_at_fault(engine: Engine, monke
             raise RuntimeError("device on fire")
         return hidden
 
-    monkeypatch.setattr(engine.runner, "decode", decode)
+    monkeypatch.setattr(engine.stepper.runner, "decode", decode)
     victim.session.set_delay(400)
     audio = tones(3.0, 1)
     for client in (victim, *others):
@@ -212,6 +212,6 @@ def test_windowed_and_global_layers_stored_together_or_apart_give_the_same(backe
         engine.start()
         tokens.append(transcribe(engine, audio, delay_ms=80).token_ids)
         engine.stop()
-        engine.check_integrity()
+        engine.stepper.cache.check_integrity()
     assert tokens[0] == tokens[1]
     assert len(set(tokens[0])) > 3

@@ -15,6 +15,7 @@ from transom.engine.engine import Engine
 from transom.engine.model import SpeechModel, build_model
 from transom.engine.prefix import SilentPrefix
 from transom.engine.runner import Runner
+from transom.engine.stepper import Stepper
 from transom.engine.turn import MAX_DELAY_TOKENS, TOKEN_MS, Prompt
 from transom.errors import ConfigError
 from transom.kernels.backend import AttentionBackend
@@ -78,7 +79,8 @@ def build_engine(loaded: LoadedModel, cache_config: CacheConfig, config: EngineC
         description=f"{loaded.dtype} on {model.device}",
     )
     prefix = SilentPrefix(runner, cache, prompt, max_delays=max_sessions)
-    return Engine(info, runner, cache, prefix, prompt, loaded.tokenizer, config)
+    stepper = Stepper(runner, cache, prefix, prompt, loaded.tokenizer, config.max_step_tokens)
+    return Engine(info, stepper, config)
 
 
 def make_prompt(config: ModelConfig, tokenizer: Tokenizer) -> Prompt:

@@ -18,7 +18,7 @@ PULL_TOKENS = 64
 class StreamOwner(Protocol):
     """What a stream needs of the engine."""
 
-    def begin_turn(self, number: int, delay_tokens: int) -> Turn:
+    def begin_turn(self, number: int, delay_tokens: int, keep_token_ids: bool) -> Turn:
         """A new turn; called when its first sample arrives."""
         ...
 
@@ -61,7 +61,9 @@ class Stream:
                 self.session.turn_cleared(item.turn)
             elif self._failed_turn is None:
                 if self.turn is None:
-                    self.turn = self._owner.begin_turn(self._next_number, self._delay_tokens)
+                    self.turn = self._owner.begin_turn(
+                        self._next_number, self._delay_tokens, self.session.options.keep_token_ids
+                    )
                 self.turn.append(item)
 
     def deliver(self, token_id: int) -> None:
@@ -81,7 +83,7 @@ class Stream:
                 audio_samples=turn.audio_samples,
                 audio_tokens=turn.position,
                 text_tokens=turn.num_text_tokens,
-                token_ids=tuple(turn.token_ids) if self.session.options.keep_token_ids else (),
+                token_ids=tuple(turn.token_ids),
             )
         )
         self._next_turn(turn.number)

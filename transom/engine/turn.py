@@ -74,11 +74,21 @@ class TurnShare:
 class Turn:
     """State of the utterance that a stream is transcribing."""
 
-    def __init__(self, number: int, delay_tokens: int, prompt: Prompt, detokenizer: Detokenizer) -> None:
+    def __init__(
+        self,
+        number: int,
+        delay_tokens: int,
+        prompt: Prompt,
+        detokenizer: Detokenizer,
+        *,
+        keep_token_ids: bool = False,
+    ) -> None:
         self.number = number
         self.delay_tokens = delay_tokens
         self.audio_samples = 0
         self.token_ids: list[int] = []
+        self._keep_token_ids = keep_token_ids
+        self._last_token_id = prompt.pad_id
         self.num_text_tokens = 0
         self.is_committed = False
         self._prompt = prompt
@@ -130,12 +140,14 @@ class Turn:
         if start < self._prompt_tokens:
             ids = tuple(self._prompt.input_id(position) for position in range(start, self._position))
         else:
-            ids = (self.token_ids[-1],)
+            ids = (self._last_token_id,)
         return TurnShare(start, ids, self._windows.take(num_tokens), self._position >= self._prompt_tokens)
 
     def accept(self, token_id: int) -> str:
         """Take the model's next token; returns new text, often none."""
-        self.token_ids.append(token_id)
+        self._last_token_id = token_id
+        if self._keep_token_ids:
+            self.token_ids.append(token_id)
         text = self._detokenizer.push(token_id)
         self.num_text_tokens += token_id >= self._prompt.first_text_id
         return text

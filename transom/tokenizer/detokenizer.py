@@ -7,6 +7,7 @@ it separates. Make a new Detokenizer for each turn.
 from __future__ import annotations
 
 import codecs
+import io
 
 from transom.tokenizer.tekken import Tokenizer
 
@@ -17,7 +18,7 @@ class Detokenizer:
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._deltas: list[str] = []
+        self._text = io.StringIO()
         self._held_space = ""
 
     def push(self, token_id: int) -> str:
@@ -34,14 +35,13 @@ class Detokenizer:
     @property
     def text(self) -> str:
         """The concatenation of all deltas so far."""
-        return "".join(self._deltas)
+        return self._text.getvalue()
 
     def _emit(self, characters: str) -> str:
         unstripped = self._held_space + characters
         delta = unstripped.rstrip()
         self._held_space = unstripped[len(delta) :]
-        if not self._deltas:
+        if not self._text.tell():
             delta = delta.lstrip()
-        if delta:
-            self._deltas.append(delta)
+        self._text.write(delta)
         return delta

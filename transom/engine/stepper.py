@@ -1,0 +1,127 @@
+"""One step after the other, for all streams: pull what clients sent, plan, run, publish. No threads.
+
+A session's trouble stays its own: blocks that run out, a step that raises, or logits that are not finite fail the
+turn they belong to, and all others go on unchanged.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from transom.engine.batch import RowResult, StreamRow
+from transom.engine.prefix import SilentPrefix
+from transom.engine.runner import Runner
+from transom.engine.scheduler import Candidate, plan_step
+from transom.engine.session import Session
+from transom.engine.stream import Stream
+from transom.engine.turn import Prompt, Turn
+from transom.errors import CacheFullError, EngineError
+from transom.kvcache.manager import CacheManager
+from transom.kvcache.table import StreamTables
+from transom.tokenizer.detokenizer import Detokenizer
+from transom.tokenizer.tekken import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+
+class Stepper:
+    """The streams of a device, each at a row of its own. Only one thread may use it."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        cache: CacheManager,
+        prefix: SilentPrefix,
+        prompt: Prompt,
+        tokenizer: Tokenizer,
+        max_step_tokens: int,
+    ) -> None:
+        self.runner = runner
+        self.cache = cache
+        self.prompt = prompt
+        self.num_steps = 0
+        self.streams: dict[int, Stream] = {}
+        self._prefix = prefix
+        self._tokenizer = tokenizer
+        self._max_step_tokens = max_step_tokens
+
+    def warm_up(self) -> None:
+        """Compute the silent prefix of the model's own delay; everything has run once then."""
+        self._prefix.warm_up(self.prompt.default_delay_tokens)
+
+    def admit(self, sessions: Iterable[Session]) -> None:
+        """Give sessions rows; those of closed ones are free again."""
+        for row, stream in list(self.streams.items()):
+            if stream.session.is_closed:
+                stream.release()
+                del self.streams[row]
+        for session in sessions:
+            row = next(row for row in range(len(self.streams) + 1) if row not in self.streams)
+            self.streams[row] = Stream(session, row, self)
+
+    def step(self) -> bool:
+        """Run one step; False if nobody had anything to run."""
+        for stream in self.streams.values():
+            stream.pull()
+        candidates = [Candidate(row, s.num_ready_tokens, s.last_step) for row, s in self.streams.items()]
+        plan = plan_step(candidates, self._max_step_tokens)
+        if not plan:
+            return False
+        self.num_steps += 1
+        batch = [row for share in plan if (row := self._prepare(self.streams[share.key], share.num_tokens))]
+        for row, result in zip(batch, self._run_isolated(batch), strict=True):
+            self._finish_row(self.streams[row.row], result)
+        return True
+
+    def fail_all(self, message: str) -> None:
+        """End every open turn."""
+        for stream in self.streams.values():
+            if stream.turn is not None:
+                stream.fail(EngineError.code, message)
+
+    def begin_turn(self, number: int, delay_tokens: int, keep_token_ids: bool) -> Turn:
+        """A new turn of a stream."""
+        detokenizer = Detokenizer(self._tokenizer)
+        return Turn(number, delay_tokens, self.prompt, detokenizer, keep_token_ids=keep_token_ids)
+
+    def close_tables(self, tables: StreamTables) -> None:
+        """Give the blocks of a turn back."""
+        self.cache.close(tables)
+
+    def _prepare(self, stream: Stream, num_tokens: int) -> StreamRow | None:
+        """A stream's row of the step, its blocks allocated; None if that failed the turn."""
+        turn = stream.turn
+        assert turn is not None
+        stream.last_step = self.num_steps
+        try:
+            if stream.tables is None:
+                stream.tables = self._prefix.open(stream.row, turn.delay_tokens)
+            self.cache.advance(stream.tables, num_tokens)
+        except CacheFullError as error:
+            stream.fail(error.code, str(error))
+            return None
+        return StreamRow(stream.row, stream.tables, turn.delay_tokens, turn.take(num_tokens))
+
+    def _run_isolated(self, batch: list[StreamRow]) -> list[RowResult]:
+        """Run a batch; if it raises, each row alone, so that only the one at fault gets an error."""
+        if not batch:
+            return []
+        try:
+            return self.runner.step(batch, self._tokenizer.vocab_size)
+        except Exception as error:  # whatever a step raises must end one turn, never the loop
+            if len(batch) == 1:
+                logger.exception("a step failed")
+                return [RowResult(error=f"a step of the model failed: {error}")]
+            return [self._run_isolated([row])[0] for row in batch]
+
+    def _finish_row(self, stream: Stream, result: RowResult) -> None:
+        turn = stream.turn
+        assert turn is not None
+        if result.error is not None:
+            stream.fail(EngineError.code, result.error)
+            return
+        if result.token_id is not None:
+            stream.deliver(result.token_id)
+        if turn.is_done:
+            stream.complete()
