@@ -16,7 +16,10 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 @dataclass(frozen=True)
 class Case:
-    """``streams`` holds (query rows, keys) of each stream; ``interleaved`` lets keys and values share pages."""
+    """``streams`` holds (query rows, keys) of each stream; ``interleaved`` lets keys and values share pages.
+
+    Keys that no window reaches any more are poison too, unless ``keeps_expired``.
+    """
 
     streams: tuple[tuple[int, int], ...]
     heads: int = 4
@@ -26,6 +29,7 @@ class Case:
     window: int = -1
     dtype: torch.dtype = torch.float32
     interleaved: bool = False
+    keeps_expired: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ def make_step(case: Case, seed: int = 0) -> Step:
     metadata = make_metadata(case, generator)
     cache = poisoned_cache(case, int(metadata.block_table.max()) + 4)
     for stream, (rows, length) in enumerate(case.streams):
-        for position in range(length - rows):
+        expired = 0 if case.window < 0 or case.keeps_expired else max(0, length - rows - case.window + 1)
+        for position in range(expired, length - rows):
             page = metadata.block_table[stream, position // case.block_rows]
             for pages in (cache.keys, cache.values):
                 fresh = torch.randn(case.kv_heads, case.head_dim, generator=generator)

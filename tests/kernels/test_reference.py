@@ -6,7 +6,7 @@ from tests.kernels.cases import Case, dense_attention, expected, make_step
 
 
 def test_reference_equals_dense_attention_with_an_explicit_mask() -> None:
-    case = Case(streams=((7, 23),), heads=4, kv_heads=2, window=9)
+    case = Case(streams=((7, 23),), heads=4, kv_heads=2, window=9, keeps_expired=True)
     step = make_step(case)
     output, cache = expected(case, step)
     table = step.metadata.block_table[0].long()
