@@ -1,0 +1,63 @@
+"""The pages themselves: one tensor per group, sized once, never grown.
+
+Legend: L layers of a group, P pages, B rows of a page, G key/value heads, K head dim. A group is [L, 2, P, B, G, K],
+keys before values, in the kernel's view: the encoder's pooled tokens are unpooled into rows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from transom.errors import ConfigError
+from transom.kernels.backend import PagedKV
+from transom.kvcache.layout import CacheLayout, GroupLayout, LayerPlace
+from transom.kvcache.manager import PageCopy
+
+CACHE_LINE_BYTES = 64
+
+
+class KVArena:
+    """Pages of all groups on one device, zero at first: a row that is masked out must still be a number.
+
+    Raises ConfigError if the device cannot hold them.
+    """
+
+    def __init__(self, layout: CacheLayout, device: torch.device) -> None:
+        dtype: torch.dtype = getattr(torch, layout.dtype)
+        try:
+            self._pages = {group.group.name: _zeros(_shape(group), dtype, device) for group in layout.groups}
+        except (MemoryError, torch.OutOfMemoryError) as error:
+            raise ConfigError(
+                f"{device} cannot hold a cache of {layout.num_bytes} bytes: {error}. Lower the cache budget."
+            ) from error
+
+    def layer(self, place: LayerPlace) -> PagedKV:
+        """Keys and values of one layer, each [P, B, G, K]: views, valid as long as the arena."""
+        keys, values = self._pages[place.group][place.index]
+        return PagedKV(keys, values)
+
+    def copy_blocks(self, copies: Sequence[PageCopy]) -> None:
+        """Copy blocks in all layers of their groups, keys and values."""
+        for name, pages_lpbgk in self._pages.items():
+            sources = [copy.source for copy in copies if copy.group == name]
+            targets = [copy.target for copy in copies if copy.group == name]
+            if sources:
+                pages_lpbgk[:, :, targets] = pages_lpbgk[:, :, sources]
+
+
+def _shape(layout: GroupLayout) -> tuple[int, ...]:
+    return (len(layout.layers), 2, layout.group.num_blocks, *layout.page_shape)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros that cost no memory before they are written: on a CPU ``torch.zeros`` would touch every page."""
+    if device.type != "cpu":
+        return torch.zeros(shape, dtype=dtype, device=device)
+    num_bytes = math.prod(shape) * dtype.itemsize
+    raw = torch.from_numpy(np.zeros(num_bytes + CACHE_LINE_BYTES, dtype=np.uint8))
+    start = -raw.data_ptr() % CACHE_LINE_BYTES
+    return raw[start : start + num_bytes].view(dtype).view(shape)
