@@ -127,7 +127,7 @@ def _make_plan(metadata: AttentionMetadata, block_rows: int) -> _Plan:
     rows = torch.arange(slots.shape[0], dtype=torch.int32, device=slots.device)
     stream = torch.searchsorted(ends, rows, right=True)
     blind = (metadata.seq_lens - ends)[stream] + rows < 0
-    source = torch.where(slots < 0, slots.argmax(), rows)
+    source = torch.where(slots < 0, slots.argmax(), rows.long())
     kept = slots[source]
     target = kept.clamp(min=0)
     return _Plan(
