@@ -1,0 +1,55 @@
+"""The bundled model writes exactly the stored tokens, through the real server and in one offline pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from tests.golden.streaming import (
+    RECORDINGS,
+    ObservedEngine,
+    Transcript,
+    choices_offline,
+    load_bundled,
+    observed_engine,
+    recording,
+    stored_transcripts,
+    stream,
+)
+from tests.server.conftest import RunningServer, running
+from transom.audio.pcm import encode_pcm16
+from transom.engine.build import LoadedModel
+from transom.server.settings import ServerSettings
+
+
+@pytest.fixture(scope="module")
+def loaded() -> LoadedModel:
+    return load_bundled()
+
+
+@pytest.fixture(scope="module")
+def engine(loaded: LoadedModel) -> ObservedEngine:
+    return observed_engine(loaded)
+
+
+@pytest.fixture(scope="module")
+def golden_server(engine: ObservedEngine) -> Iterator[RunningServer]:
+    with running(engine, ServerSettings()) as server:
+        yield server
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_streamed_in_random_chunks(
+    name: str, seed: int, engine: ObservedEngine, golden_server: RunningServer
+) -> None:
+    text = stream(golden_server.realtime_url, encode_pcm16(recording(name)), np.random.default_rng(seed))
+    assert Transcript(text, engine.completed[-1].token_ids) == stored_transcripts()[name]
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_offline(name: str, loaded: LoadedModel) -> None:
+    token_ids = stored_transcripts()[name].token_ids
+    assert choices_offline(loaded, recording(name), token_ids) == token_ids
