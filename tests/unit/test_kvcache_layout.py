@@ -82,7 +82,7 @@ def test_a_decoder_layer_is_the_same_for_manager_and_kernel() -> None:
 
 
 def test_a_layer_without_a_window_keeps_everything() -> None:
-    decoder = decoder_layer_spec(with_windows(512, -1).decoder, 1, 16, 2, lag_tokens=4)
+    decoder = decoder_layer_spec(with_windows(512, -1).decoder, 1, 16, 2)
     encoder = encoder_layer_spec(replace(ENCODER_4B, sliding_window=-1), 0, 16, 2)
     assert isinstance(decoder, FullAttentionSpec)
     assert isinstance(encoder, FullAttentionSpec)
@@ -94,8 +94,6 @@ def test_lags_widen_what_is_kept_layer_by_layer() -> None:
     specs = [encoder_layer_spec(encoder, layer, 16, 4) for layer in range(4)]
     assert [spec.key_lag for spec in specs] == [0, 1, 2, 3]
     assert [spec.retained_tokens for spec in specs] == [34, 35, 36, 37]
-    lagged_decoder = decoder_layer_spec(DECODER_4B, 0, 16, 4, lag_tokens=encoder.output_lag_tokens)
-    assert (lagged_decoder.key_lag, lagged_decoder.retained_tokens) == (4, 8196)
 
 
 def test_a_look_ahead_of_part_of_a_token_is_refused() -> None:
@@ -200,11 +198,11 @@ def test_windowed_and_global_layers_are_stored_apart_or_unified() -> None:
     assert unified.encoder == tuple(LayerPlace("encoder", index) for index in range(32))
 
 
-def test_groups_cover_the_lags_of_their_layers_and_the_decoder_lags_as_much_as_the_encoders_output() -> None:
+def test_the_encoder_group_covers_the_lags_of_its_layers_and_the_decoder_has_none() -> None:
     model = replace(MODEL_4B, encoder=replace(ENCODER_4B, num_layers=4, sliding_window=128, look_ahead_frames=4))
     encoder, decoder = plan_groups(model, CacheConfig(4 * GIB), ROWS_OF_16, "bfloat16", LIMITS).groups
     assert (encoder.group.window, encoder.group.key_lag) == (128 // 4 + 1 + 4, 3)
-    assert (decoder.group.window, decoder.group.key_lag) == (8192 + 4, 4)
+    assert (decoder.group.window, decoder.group.key_lag) == (8192, 0)
 
 
 def test_a_streams_worst_case_counts_a_shared_prefix_beside_its_own_blocks() -> None:

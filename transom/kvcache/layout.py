@@ -94,7 +94,7 @@ def plan_groups(
     """
     element_bytes = BYTES_PER_ELEMENT[dtype]
     sizes = choose_block_sizes(model, cache, backend, element_bytes)
-    encoder, decoder, lag = model.encoder, model.decoder, model.encoder.output_lag_tokens
+    encoder, decoder = model.encoder, model.decoder
     encoder_specs = [
         encoder_layer_spec(encoder, layer, sizes.encoder, element_bytes) for layer in range(encoder.num_layers)
     ]
@@ -104,7 +104,7 @@ def plan_groups(
         name = DECODER_GLOBAL if window == NO_WINDOW and not cache.unified else DECODER
         specs = decoder_specs.setdefault(name, [])
         decoder_places.append(LayerPlace(name, len(specs)))
-        specs.append(decoder_layer_spec(decoder, layer, sizes.decoder, element_bytes, lag))
+        specs.append(decoder_layer_spec(decoder, layer, sizes.decoder, element_bytes))
     groups = [_empty_group(ENCODER, encoder_specs, encoder.downsample_factor, cache, limits)]
     groups += [_empty_group(name, specs, 1, cache, limits) for name, specs in decoder_specs.items()]
     return CacheLayout(

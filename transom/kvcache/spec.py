@@ -47,7 +47,7 @@ class FullAttentionSpec(AttentionSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class SlidingWindowSpec(AttentionSpec):
-    """A layer that looks ``sliding_window`` tokens back, lag included: keys before n - window + 1 are never read."""
+    """A layer that never reads keys before n - ``sliding_window`` + 1 at token n, its lag included."""
 
     sliding_window: int
 
@@ -86,18 +86,16 @@ def encoder_layer_spec(
 
 
 def decoder_layer_spec(
-    config: DecoderConfig, layer: int, block_size: int, bytes_per_element: int, lag_tokens: int = 0
+    config: DecoderConfig, layer: int, block_size: int, bytes_per_element: int
 ) -> FullAttentionSpec | SlidingWindowSpec:
-    """Spec of a decoder layer; ``lag_tokens`` is by how much the encoder's output is behind the newest audio."""
-    window = config.sliding_windows[layer]
+    """Spec of a decoder layer: position n is computed with token n, however far the encoder's output lags."""
     spec = AttentionSpec(
         block_size=block_size,
         num_kv_heads=config.num_kv_heads,
         head_size=config.head_dim,
         bytes_per_element=bytes_per_element,
-        key_lag=lag_tokens,
     )
-    return _windowed(spec, window if window == NO_WINDOW else window + lag_tokens)
+    return _windowed(spec, config.sliding_windows[layer])
 
 
 def retained_window(windows: Sequence[int]) -> int:
