@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 
 from transom.config import CacheConfig, DType, EngineConfig
@@ -10,6 +11,8 @@ from transom.engine.api import Engine
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
 UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+# OpenMP threads that spin while they wait starve everything else on a shared machine; read when torch is loaded.
+PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 MIN_DELAY_MS, MAX_DELAY_MS = 80, 2400
 
 
@@ -31,6 +34,8 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
 
 def build_model_engine(args: argparse.Namespace) -> Engine:
     """Load the model and build its engine, not yet started. Raises TransomError."""
+    for name, value in PASSIVE_THREADS.items():
+        os.environ.setdefault(name, value)
     import torch
 
     from transom.engine.build import build_engine, load_model
