@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import csv
 import gc
-import resource
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +21,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from benchmarks.memory import resident_bytes
 from tests.engines import tiny_model, tones
 from tests.parity.offline import whisper_config
 from transom.config import CacheConfig, EngineConfig
@@ -77,12 +77,6 @@ def run(hours: float) -> Iterator[Part]:
             python_objects=len(gc.get_objects()),
             resident_mib=resident_bytes() / 2**20,
         )
-
-
-def resident_bytes() -> int:
-    """Resident memory of this process (Linux)."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize()
 
 
 def main() -> int:
