@@ -46,7 +46,7 @@ async def test_a_stalled_session_holds_up_nobody(run_server: RunServer) -> None:
 
 
 async def test_audio_faster_than_the_engine_waits_in_the_socket(run_server: RunServer) -> None:
-    """60 s of audio for an inbox of one second, which refuses more than two, in one append and in many."""
+    """60 s of audio for an inbox of one second, which refuses more than four, in one append and in many."""
     stall = Script(stall_at_token=0)
     engine = FakeEngine(lambda index: stall if index < 2 else Script(), max_backlog_seconds=1.0)
     server = run_server(engine)

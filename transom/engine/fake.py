@@ -30,7 +30,7 @@ from transom.errors import CapacityError, EngineError, InputOverflowError
 
 SAMPLE_RATE = 16_000
 TOKEN_MS = 80
-OVERFLOW_FACTOR = 2
+OVERFLOW_FACTOR = 4
 
 
 class FakeSession:
