@@ -9,8 +9,10 @@ from importlib.util import find_spec
 import pytest
 import torch
 
+from tests.kernels.varlen import VarlenStandIn
 from transom.kernels.backend import AttentionBackend
 from transom.kernels.cpu import CpuAttention
+from transom.kernels.flash import FlashAttention
 
 
 @dataclass(frozen=True)
@@ -21,15 +23,29 @@ class Target:
     device: str
 
 
-@pytest.fixture(params=["cpu", "triton"])
-def target(request: pytest.FixtureRequest) -> Target:
-    if request.param == "cpu":
+def make_target(name: str) -> Target:
+    """FlashAttention is played by a stand-in."""
+    if name == "cpu":
         return Target(CpuAttention(), "cpu")
+    if name == "flash":
+        return Target(FlashAttention(VarlenStandIn()), "cpu")
     if find_spec("triton") is None:
         pytest.skip("needs the triton package")
     from transom.kernels.triton import TritonAttention
 
     return Target(TritonAttention(tile_keys=32), "cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(params=["cpu", "triton"])
+def target(request: pytest.FixtureRequest) -> Target:
+    """A backend that takes pages of 16 rows."""
+    return make_target(request.param)
+
+
+@pytest.fixture(params=["cpu", "triton", "flash"])
+def any_target(request: pytest.FixtureRequest) -> Target:
+    """Any backend; pages of 256 rows suit all."""
+    return make_target(request.param)
 
 
 @pytest.fixture(autouse=True)

@@ -68,6 +68,20 @@ def test_the_window_ends_exactly_where_it_says(target: Target, keys: int) -> Non
     torch.testing.assert_close(output[0, 0, :4], torch.tensor([0.0, 1.0, 1.0, 0.0]))
 
 
+@pytest.mark.parametrize("slots", [[-1, 0, -1, 17, -1], [33, -1, -1, -1, 0], [-1] * 5])
+def test_dropped_rows_touch_no_slot(any_target: Target, slots: list[int]) -> None:
+    step = make_step(Case(streams=((5, 300),), block_rows=256))
+    step.cache.keys.normal_()
+    dropping = replace(step, metadata=replace(step.metadata, slots=torch.tensor(slots)))
+    here = copy_to(dropping, any_target.device, interleaved=False)
+    any_target.backend.write(here.keys, here.values, here.cache, here.metadata)
+    wanted = step.cache.keys.clone()
+    for row, slot in enumerate(slots):
+        if slot >= 0:
+            wanted[0, slot] = step.keys[row]
+    torch.testing.assert_close(here.cache.keys.cpu(), wanted, rtol=0, atol=0)
+
+
 def test_a_stream_is_the_same_alone_and_in_company(target: Target) -> None:
     case = Case(streams=MIXED, heads=4, kv_heads=2, window=13)
     step = make_step(case)

@@ -73,4 +73,5 @@ def attend_within(
         visible &= ahead <= right
     scores = torch.einsum("qhk,lhk->hql", query, keys) * scale
     weights = scores.masked_fill(~visible, -torch.inf).softmax(dim=-1)
-    return torch.einsum("hql,lhk->qhk", weights, values)
+    mixed = torch.einsum("hql,lhk->qhk", weights, values)
+    return mixed.masked_fill(~visible.any(dim=1)[:, None, None], torch.nan)
