@@ -1,0 +1,71 @@
+"""``transom serve``: one line when it is ready, one line when it cannot be."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from tests.server.conftest import RunningServer
+from transom.cli import main
+from transom.commands.engine_options import delay_ms, memory
+
+
+def test_the_ready_line_has_the_url_and_an_interrupt_ends_it_cleanly() -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "transom.cli",
+        "serve",
+        "--engine",
+        "fake",
+        "--port",
+        "0",
+        "--log-level",
+        "error",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        ready_line = process.stdout.readline()
+        url = ready_line.split(" at ")[1].split("/v1/realtime")[0]
+        with urlopen(f"{url}/health") as response:
+            assert response.status == 200
+        process.send_signal(signal.SIGINT)
+        rest = process.communicate(timeout=30)
+    assert ready_line.startswith("Transom serves fake at http://127.0.0.1:")
+    assert (process.returncode, rest) == (0, ("", ""))
+
+
+def test_a_second_server_on_the_port_is_told_at_once(
+    server: RunningServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before the model is looked at: the folder does not exist."""
+    assert main(["serve", str(tmp_path / "nothing"), "--port", str(server.port)]) == 1
+    assert capsys.readouterr().err == (
+        f"transom: port {server.port} on 127.0.0.1 is already in use; "
+        "stop the server that uses it or choose another port with --port\n"
+    )
+
+
+def test_an_unknown_host_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--engine", "fake", "--host", "no.such.host.invalid"]) == 1
+    assert "no.such.host.invalid" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [[], ["nonsense"], ["serve", "--engine", "x"], ["serve", "--max-sessions", "0"], ["serve", "--delay-ms", "10"]],
+)
+def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+
+
+def test_sizes_and_delays() -> None:
+    assert [memory(text) for text in ("1000", "2 KiB", "1.5gib", "3MB")] == [1000, 2048, 3 * 2**29, 3_000_000]
+    assert delay_ms("480") == 480
