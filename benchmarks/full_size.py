@@ -44,7 +44,7 @@ def step_times(folder: Path, num_steps: int) -> list[float]:
         f"silent prefix of {stepper.prompt.shared_tokens} tokens in {time.perf_counter() - start:.1f} s", flush=True
     )
     hooks = SessionHooks(lambda event: None, stepper.prompt.delay_tokens, lambda: None, lambda: None)
-    session = Session(SessionOptions(), max_samples=1 << 20, hooks=hooks)
+    session = Session(SessionOptions(), place=0, max_samples=1 << 20, hooks=hooks)
     stepper.admit([session])
     session.append(tones(2.0 + 0.08 * num_steps, seed=1))
     stepper.step()  # the rest of the prompt

@@ -55,7 +55,7 @@ def run(hours: float) -> Iterator[Part]:
     ).stepper
     stepper.warm_up()
     hooks = SessionHooks(lambda event: None, stepper.prompt.delay_tokens, lambda: None, lambda: None)
-    session = Session(SessionOptions(), max_samples=10 * 16_000, hooks=hooks)
+    session = Session(SessionOptions(), place=0, max_samples=10 * 16_000, hooks=hooks)
     stepper.admit([session])
     audio = tones(60.0, seed=1)
     steps_per_part = int(hours * TOKENS_PER_HOUR) // NUM_PARTS

@@ -15,6 +15,7 @@ from transom.engine.api import Engine, Event, InboxDrained, SessionOptions, Text
 from transom.engine.build import LoadedModel, build_engine
 from transom.engine.engine import Engine as ModelEngine
 from transom.engine.model import build_model
+from transom.kernels.backend import AttentionBackend
 from transom.tokenizer.tekken import Tokenizer, TokenizerAudio
 
 Samples = NDArray[np.float32]
@@ -50,14 +51,15 @@ def tiny_engine(
     config: ModelConfig | None = None,
     *,
     max_sessions: int = 4,
-    attention_backend: str | None = None,
+    backend: AttentionBackend | None = None,
     unified: bool = False,
 ) -> ModelEngine:
     """An engine on a tiny model, not started."""
     return build_engine(
         tiny_model(config),
         CacheConfig(budget_bytes=64 << 20, unified=unified, full_attention_tokens=1024),
-        EngineConfig(max_sessions=max_sessions, attention_backend=attention_backend),
+        EngineConfig(max_sessions=max_sessions),
+        backend,
     )
 
 

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import pytest
 import torch
 
 from tests.engines import TIMEOUT_S, random_pieces, tiny_engine, tones, transcribe
+from tests.kernels.varlen import VarlenStandIn
 from tests.parity.offline import whisper_config
 from transom.engine.api import Event, SessionOptions, TextDelta, TurnCompleted, TurnFailed
 from transom.engine.batch import StreamRow
 from transom.engine.engine import Engine
+from transom.engine.runner import Runner
 from transom.engine.session import Session
 from transom.errors import CapacityError, ConfigError, EngineError
+from transom.kernels.backend import AttentionBackend
+from transom.kernels.cpu import CpuAttention
+from transom.kernels.flash import FlashAttention
+from transom.kernels.triton import TritonAttention
 
 
 class Client:
@@ -137,7 +143,9 @@ def test_audio_that_breaks_one_stream_fails_only_that_turn(engine: Engine) -> No
 
 def test_a_step_that_raises_fails_only_the_stream_at_fault(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     victim, others = Client(engine), [Client(engine) for _ in range(3)]
-    real_decode = engine.stepper.runner.decode
+    runner = engine.stepper.runner
+    assert isinstance(runner, Runner)
+    real_decode = runner.decode
 
     def decode(batch: Sequence[StreamRow], audio: torch.Tensor) -> torch.Tensor:
         hidden = real_decode(batch, audio)  # the step has written to the cache before it fails
@@ -145,7 +153,7 @@ def test_a_step_that_raises_fails_only_the_stream_at_fault(engine: Engine, monke
             raise RuntimeError("device on fire")
         return hidden
 
-    monkeypatch.setattr(engine.stepper.runner, "decode", decode)
+    monkeypatch.setattr(runner, "decode", decode)
     victim.session.set_delay(400)
     audio = tones(3.0, 1)
     for client in (victim, *others):
@@ -202,13 +210,22 @@ def test_stopping_answers_open_turns_and_refuses_new_sessions() -> None:
         Client(engine)
 
 
-@pytest.mark.parametrize("backend", ["cpu", "triton"])
-def test_windowed_and_global_layers_stored_together_or_apart_give_the_same(backend: str) -> None:
-    config = whisper_config(decoder_windows=(16, -1, 16))
-    audio = tones(0.4 if backend == "triton" else 3.0, 7)
+BACKENDS: dict[str, Callable[[], AttentionBackend]] = {
+    "cpu": CpuAttention,
+    "triton": TritonAttention,
+    "flash": lambda: FlashAttention(VarlenStandIn()),
+}
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_windowed_and_global_layers_stored_together_or_apart_give_the_same(name: str) -> None:
+    """End to end on every backend; FlashAttention's call is answered by a stand-in where there is no GPU."""
+    backend = BACKENDS[name]()
+    config = whisper_config(num_encoder_layers=1, decoder_windows=(16, -1))
+    audio = tones(0.3 if name == "triton" else 2.0, 7)
     tokens = []
     for unified in (False, True):
-        engine = tiny_engine(config, max_sessions=1, attention_backend=backend, unified=unified)
+        engine = tiny_engine(config, max_sessions=1, backend=backend, unified=unified)
         engine.start()
         tokens.append(transcribe(engine, audio, delay_ms=80).token_ids)
         engine.stop()

@@ -19,7 +19,7 @@ class Mailbox:
         self.events: list[Event] = []
         self.num_closed = 0
         hooks = SessionHooks(self.events.append, lambda ms: (ms or 480) // 80, lambda: None, self._closed)
-        self.session = Session(SessionOptions(), MAX_SAMPLES, hooks)
+        self.session = Session(SessionOptions(), 0, MAX_SAMPLES, hooks)
 
     def _closed(self) -> None:
         self.num_closed += 1

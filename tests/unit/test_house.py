@@ -36,7 +36,7 @@ def test_functions_are_short() -> None:
     assert long == []
 
 
-@pytest.mark.parametrize("module", ["transom.server.app", "transom.engine.fake", "transom.kvcache.pool", "transom.cli"])
+@pytest.mark.parametrize("module", ["transom.cli", "transom.server.app", "transom.engine.engine"])
 def test_what_needs_no_torch_imports_none(module: str) -> None:
     code = f"import {module}, sys; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)

@@ -59,12 +59,17 @@ def default_dtype(config: ModelConfig, device: str) -> DType:
     return "float32" if device == "cpu" and num_parameters < SMALL_MODEL_PARAMETERS else "bfloat16"
 
 
-def build_engine(loaded: LoadedModel, cache_config: CacheConfig, config: EngineConfig) -> Engine:
-    """An engine on a loaded model, not yet started. Raises BackendError or ConfigError."""
+def build_engine(
+    loaded: LoadedModel, cache_config: CacheConfig, config: EngineConfig, backend: AttentionBackend | None = None
+) -> Engine:
+    """An engine on a loaded model, not yet started, on ``backend`` or the one that is selected for the machine.
+
+    Raises BackendError or ConfigError.
+    """
     model = loaded.model
     prompt = make_prompt(model.config, loaded.tokenizer)
     heads = (model.config.encoder.head_dim, model.config.decoder.head_dim)
-    backend = select_backend(config.attention_backend, model.device, model.dtype, heads)
+    backend = backend or select_backend(config.attention_backend, model.device, model.dtype, heads)
     layout = make_layout(loaded, cache_config, config, backend, prompt)
     max_sessions = min(config.max_sessions, streams_that_fit(layout))
     logger.info("%s: up to %d sessions, attention on %s", loaded.name, max_sessions, backend.name)

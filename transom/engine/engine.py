@@ -22,7 +22,7 @@ class Engine:
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._arrivals: deque[Session] = deque()
-        self._num_sessions = 0
+        self._taken_places: set[int] = set()
         self._state = "new"
         self._thread = threading.Thread(target=self._run, name="transom-engine", daemon=True)
 
@@ -42,18 +42,17 @@ class Engine:
 
     def open_session(self, options: SessionOptions, publish: Publish) -> Session:
         """Admit a session, or raise CapacityError (full), EngineError (stopped) or ConfigError (options)."""
-        hooks = SessionHooks(publish, self.stepper.prompt.delay_tokens, self._wake.set, self._session_closed)
-        max_samples = int(self._config.max_backlog_seconds * self.info.sample_rate)
-        session = Session(options, max_samples, hooks)
         with self._lock:
             if self._state != "running":
                 raise EngineError("the engine is not running")
-            if self._num_sessions >= self.info.max_sessions:
+            place = next((place for place in range(self.info.max_sessions) if place not in self._taken_places), None)
+            if place is None:
                 raise CapacityError(
                     f"all {self.info.max_sessions} sessions are in use; try again later, or start the server with "
                     "more --max-sessions or --cache-memory"
                 )
-            self._num_sessions += 1
+            session = self._make_session(options, publish, place)
+            self._taken_places.add(place)
             self._arrivals.append(session)
         self._wake.set()
         return session
@@ -61,24 +60,35 @@ class Engine:
     def stats(self) -> EngineStats:
         """Count what is in use."""
         return EngineStats(
-            active_sessions=self._num_sessions,
+            active_sessions=len(self._taken_places),
             free_blocks=self.stepper.cache.num_free_blocks,
             total_blocks=self.stepper.cache.num_blocks,
             steps=self.stepper.num_steps,
         )
 
-    def _session_closed(self) -> None:
+    def run_step(self) -> bool:
+        """Take new sessions in and run one step; False if there was nothing to run. The engine's thread only."""
         with self._lock:
-            self._num_sessions -= 1
+            arrivals = list(self._arrivals)
+            self._arrivals.clear()
+        self.stepper.admit(arrivals)
+        return self.stepper.step()
+
+    def _make_session(self, options: SessionOptions, publish: Publish, place: int) -> Session:
+        hooks = SessionHooks(
+            publish, self.stepper.prompt.delay_tokens, self._wake.set, lambda: self._session_closed(place)
+        )
+        max_samples = int(self._config.max_backlog_seconds * self.info.sample_rate)
+        return Session(options, place, max_samples, hooks)
+
+    def _session_closed(self, place: int) -> None:
+        with self._lock:
+            self._taken_places.discard(place)
         self._wake.set()
 
     def _run(self) -> None:
         while self._state == "running":
             self._wake.clear()
-            with self._lock:
-                arrivals = list(self._arrivals)
-                self._arrivals.clear()
-            self.stepper.admit(arrivals)
-            if not self.stepper.step():
+            if not self.run_step():
                 self._wake.wait()
         self.stepper.fail_all("the server is shutting down")

@@ -57,10 +57,14 @@ class SessionHooks:
 
 
 class Session:
-    """Implements :class:`transom.engine.api.EngineSession`; the engine reads it with ``take`` and ``publish``."""
+    """Implements :class:`transom.engine.api.EngineSession`; the engine reads it with ``take`` and ``publish``.
 
-    def __init__(self, options: SessionOptions, max_samples: int, hooks: SessionHooks) -> None:
+    ``place`` is the session's row in the batch, its own until it closes.
+    """
+
+    def __init__(self, options: SessionOptions, place: int, max_samples: int, hooks: SessionHooks) -> None:
         self.options = options
+        self.place = place
         self.initial_delay_tokens = hooks.delay_tokens(options.delay_ms)
         self._max_samples = max_samples
         self._hooks = hooks

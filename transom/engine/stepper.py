@@ -1,4 +1,4 @@
-"""One step after the other, for all streams: pull what clients sent, plan, run, publish. No threads.
+"""One step after the other, for all streams: pull what clients sent, plan, run, publish. No threads, no torch.
 
 A session's trouble stays its own: blocks that run out, a step that raises, or logits that are not finite fail the
 turn they belong to, and all others go on unchanged.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from transom.engine.batch import RowResult, StreamRow
-from transom.engine.prefix import SilentPrefix
-from transom.engine.runner import Runner
+from transom.engine.batch import BatchRunner, RowResult, StreamOpener, StreamRow
 from transom.engine.scheduler import Candidate, plan_step
 from transom.engine.session import Session
 from transom.engine.stream import Stream
@@ -30,9 +28,9 @@ class Stepper:
 
     def __init__(
         self,
-        runner: Runner,
+        runner: BatchRunner,
         cache: CacheManager,
-        prefix: SilentPrefix,
+        opener: StreamOpener,
         prompt: Prompt,
         tokenizer: Tokenizer,
         max_step_tokens: int,
@@ -42,23 +40,22 @@ class Stepper:
         self.prompt = prompt
         self.num_steps = 0
         self.streams: dict[int, Stream] = {}
-        self._prefix = prefix
+        self._opener = opener
         self._tokenizer = tokenizer
         self._max_step_tokens = max_step_tokens
 
     def warm_up(self) -> None:
         """Compute the silent prefix of the model's own delay; everything has run once then."""
-        self._prefix.warm_up(self.prompt.default_delay_tokens)
+        self._opener.warm_up(self.prompt.default_delay_tokens)
 
     def admit(self, sessions: Iterable[Session]) -> None:
-        """Give sessions rows; those of closed ones are free again."""
+        """Take sessions in, after the places of closed ones were given back."""
         for row, stream in list(self.streams.items()):
             if stream.session.is_closed:
                 stream.release()
                 del self.streams[row]
         for session in sessions:
-            row = next(row for row in range(len(self.streams) + 1) if row not in self.streams)
-            self.streams[row] = Stream(session, row, self)
+            self.streams[session.place] = Stream(session, self)
 
     def step(self) -> bool:
         """Run one step; False if nobody had anything to run."""
@@ -96,7 +93,7 @@ class Stepper:
         stream.last_step = self.num_steps
         try:
             if stream.tables is None:
-                stream.tables = self._prefix.open(stream.row, turn.delay_tokens)
+                stream.tables = self._opener.open(stream.row, turn.delay_tokens)
             self.cache.advance(stream.tables, num_tokens)
         except CacheFullError as error:
             stream.fail(error.code, str(error))

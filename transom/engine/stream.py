@@ -30,9 +30,9 @@ class StreamOwner(Protocol):
 class Stream:
     """A session's place. ``last_step`` is the step in which it last ran."""
 
-    def __init__(self, session: Session, row: int, owner: StreamOwner) -> None:
+    def __init__(self, session: Session, owner: StreamOwner) -> None:
         self.session = session
-        self.row = row
+        self.row = session.place
         self._owner = owner
         self._delay_tokens = session.initial_delay_tokens
         self.turn: Turn | None = None
