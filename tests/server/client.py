@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -22,6 +22,13 @@ def speech(seconds: float, rate: int = 24_000) -> bytes:
     """PCM16 that is never silent."""
     time = np.arange(round(seconds * rate)) / rate
     return (np.sin(2 * np.pi * 220 * time) * 8000).astype("<i2").tobytes()
+
+
+def melody(seconds: float, rate: int = 24_000) -> bytes:
+    """PCM16 of ten random tones a second: a model hears something else at every token."""
+    generator = np.random.default_rng(0)
+    hertz = np.repeat(generator.uniform(100, 4000, round(seconds * 10)), rate // 10)
+    return (np.sin(np.cumsum(2 * np.pi * hertz / rate)) * 12_000).astype("<i2").tobytes()
 
 
 def silence(seconds: float, rate: int = 24_000) -> bytes:
@@ -87,11 +94,16 @@ async def open_client(url: str, **options: Any) -> AsyncIterator[Client]:
         yield client
 
 
-async def until_active(engine: Engine, num_sessions: int) -> None:
-    """Wait until the engine has exactly so many sessions; it has no event for that, so this asks again and again."""
+async def until_true(condition: Callable[[], bool]) -> None:
+    """Wait for what has no event of its own, such as an engine's counts, by asking again and again."""
     async with asyncio.timeout(TIMEOUT_S):
-        while engine.stats().active_sessions != num_sessions:
+        while not condition():
             await asyncio.sleep(0.002)
+
+
+async def until_active(engine: Engine, num_sessions: int) -> None:
+    """Wait until the engine has exactly so many sessions."""
+    await until_true(lambda: engine.stats().active_sessions == num_sessions)
 
 
 def text_of(events: list[Event]) -> str:
