@@ -197,15 +197,20 @@ def test_a_delay_the_model_cannot_keep_is_refused(engine: Engine, delay_ms: int)
         Client(engine, delay_ms)
 
 
-def test_stopping_answers_open_turns_and_refuses_new_sessions() -> None:
+def test_stopping_answers_open_and_waiting_turns_and_refuses_new_sessions() -> None:
     engine = tiny_engine()
     engine.start()
     client = Client(engine)
+    for seconds in (60.0, 1.0):
+        client.session.append(tones(seconds, 1))
+        client.session.commit()
     client.session.append(tones(1.0, 1))
-    client.events.get(timeout=TIMEOUT_S)
     engine.stop()
-    failure = client.end_of_turn()
-    assert isinstance(failure, TurnFailed)
+    ends = [client.end_of_turn() for _ in range(3)]
+    assert [(type(end), end.turn) for end in ends] == [(TurnFailed, turn) for turn in range(3)]
+    assert client.events.empty()
+    with pytest.raises(EngineError, match="closed"):
+        client.session.commit()
     with pytest.raises(EngineError, match="not running"):
         Client(engine)
 

@@ -68,11 +68,14 @@ class Engine:
 
     def run_step(self) -> bool:
         """Take new sessions in and run one step; False if there was nothing to run. The engine's thread only."""
+        self._admit()
+        return self.stepper.step()
+
+    def _admit(self) -> None:
         with self._lock:
             arrivals = list(self._arrivals)
             self._arrivals.clear()
         self.stepper.admit(arrivals)
-        return self.stepper.step()
 
     def _make_session(self, options: SessionOptions, publish: Publish, place: int) -> Session:
         hooks = SessionHooks(
@@ -91,4 +94,5 @@ class Engine:
             self._wake.clear()
             if not self.run_step():
                 self._wake.wait()
-        self.stepper.fail_all("the server is shutting down")
+        self._admit()
+        self.stepper.stop("the server is shutting down")

@@ -71,11 +71,10 @@ class Stepper:
             self._finish_row(self.streams[row.row], result)
         return True
 
-    def fail_all(self, message: str) -> None:
-        """End every open turn."""
+    def stop(self, message: str) -> None:
+        """Fail every turn that is open or waits, and end all sessions."""
         for stream in self.streams.values():
-            if stream.turn is not None:
-                stream.fail(EngineError.code, message)
+            stream.stop(message)
 
     def begin_turn(self, number: int, delay_tokens: int, keep_token_ids: bool) -> Turn:
         """A new turn of a stream."""

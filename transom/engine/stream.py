@@ -10,6 +10,7 @@ from typing import Protocol
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.engine.session import ChangeDelay, ClearTurn, CommitTurn, Session
 from transom.engine.turn import Turn
+from transom.errors import EngineError
 from transom.kvcache.table import StreamTables
 
 PULL_TOKENS = 64
@@ -96,6 +97,24 @@ class Stream:
         self._next_turn(turn.number)
         if not turn.is_committed:
             self._failed_turn = turn.number
+
+    def stop(self, message: str) -> None:
+        """Fail the open turn and every turn that waits in the mailbox, and end the session."""
+        if self.turn is not None:
+            self.fail(EngineError.code, message)
+        answered = self._failed_turn
+        number = self._next_number if answered is None else answered
+        unanswered = set()
+        while (item := self.session.take()) is not None:
+            if isinstance(item, ClearTurn):
+                unanswered.discard(item.turn)
+            elif not isinstance(item, ChangeDelay):
+                unanswered.add(number)
+            if isinstance(item, CommitTurn | ClearTurn):
+                number = item.turn + 1
+        for waiting in sorted(unanswered - {answered}):
+            self.session.publish(TurnFailed(waiting, EngineError.code, message))
+        self.session.close()
 
     def _commit(self, number: int) -> None:
         if self.turn is not None:
