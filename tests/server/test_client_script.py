@@ -98,8 +98,8 @@ async def test_errors_are_told_and_end_with_1(
     assert await run_script(recording, "--port", port) == 1
     output, notes = capsys.readouterr()
     expected = [
-        "the transcription failed: the script fails at token 3 (engine_error)",
-        "the server answered with an error: the script fails at token 3 (engine_error)",
+        "the transcription failed: a step of the model failed: the script fails at token 3 (engine_error)",
+        "the server answered with an error: a step of the model failed: the script fails at token 3 (engine_error)",
         "cannot read",
         "buffer only has 10.00ms",
         "HTTP status 503",

@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.server.client import Client, kinds_of, open_client, silence, speech, text_of, until_active
+from tests.server.client import Client, kinds_of, open_client, speech, text_of, until_active
 from tests.server.conftest import RunServer
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script, Word
@@ -26,6 +26,7 @@ async def say_two_words(client: Client) -> str:
     return client.transcripts()[-1]
 
 
+FAULT = "a step of the model failed: the script fails at token"
 TWO_WORDS = " ".join(SENTENCE_WORDS[:2])
 
 
@@ -80,13 +81,13 @@ async def test_a_reader_who_stops_reading_costs_nobody_else(run_server: RunServe
     engine = FakeEngine(lambda index: talk if index == 0 else Script())
     server = run_server(engine, max_waiting_chars=1_000_000_000)
     async with open_client(server.realtime_url + QUERY) as lazy, open_client(server.realtime_url + QUERY) as other:
-        await lazy.append(silence(16.0))
+        await lazy.append(speech(16.0))
         await lazy.commit()
         while engine.stats().steps < 200:
             assert await say_two_words(other) == TWO_WORDS
         assert await say_two_words(other) == TWO_WORDS
         events = await lazy.until("conversation.item.done")
-    text = "".join(word.text for word in talk.words or ())
+    text = "".join(word.text for word in talk.words or ()).strip()
     assert text_of(events) == text == lazy.transcripts()[0]
     num_deltas = sum(event["type"].endswith(".delta") for event in events)
     assert num_deltas < 200  # what waited was joined
@@ -137,7 +138,7 @@ async def test_vllm_clients_are_told_of_a_fault(run_server: RunServer) -> None:
     async with open_client(f"{server.realtime_url}?dialect=vllm") as client:
         await client.append(speech(0.32, 16_000))
         error = await client.receive("error")
-        assert (error["error"], error["code"]) == ("the script fails at token 2", "engine_error")
+        assert (error["error"], error["code"]) == (f"{FAULT} 2", "engine_error")
 
 
 async def test_a_full_server_refuses_the_upgrade_and_a_freed_place_is_taken(run_server: RunServer) -> None:

@@ -10,8 +10,9 @@ import pytest
 from tests.server.client import Client, kinds_of, open_client, silence, speech, text_of
 from tests.server.conftest import RunningServer, RunServer
 from transom.engine.api import Publish, Samples, SessionOptions
-from transom.engine.fake import FakeEngine, FakeSession
+from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script, Word
+from transom.engine.session import Session
 
 WORDS = Script(words=(Word(2, "Hello"), Word(9, " wörld"), Word(11, " 🙂")))
 
@@ -23,7 +24,7 @@ class RecordingEngine(FakeEngine):
         super().__init__()
         self.heard: list[Samples] = []
 
-    def open_session(self, options: SessionOptions, publish: Publish) -> FakeSession:
+    def open_session(self, options: SessionOptions, publish: Publish) -> Session:
         session = super().open_session(options, publish)
         append = session.append
 

@@ -32,7 +32,7 @@ class TurnCompleted:
     """All words of a committed turn. ``text`` equals the concatenation of its deltas.
 
     ``token_ids`` are the emitted ids, silence and word marks included, when the session asked for them;
-    ``audio_tokens`` counts 80 ms steps of audio heard, ``text_tokens`` the ids that carry text.
+    ``audio_tokens`` counts 80 ms steps of the client's audio, ``text_tokens`` the ids that carry text.
     """
 
     turn: int

@@ -26,24 +26,44 @@ class Engine:
         self._state = "new"
         self._thread = threading.Thread(target=self._run, name="transom-engine", daemon=True)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether sessions are admitted."""
+        return self._state == "running"
+
+    @property
+    def max_backlog_samples(self) -> int:
+        """Samples a session's inbox should hold at most."""
+        return int(self._config.max_backlog_seconds * self.info.sample_rate)
+
     def start(self) -> None:
         """Warm up and start stepping."""
+        self.run_without_thread()
+        self._thread.start()
+
+    def run_without_thread(self) -> None:
+        """Warm up and admit sessions; steps are run by whoever calls :meth:`run_step`."""
         self.stepper.warm_up()
         self._state = "running"
-        self._thread.start()
+
+    def wake(self) -> None:
+        """Something may have become ready."""
+        self._wake.set()
 
     def stop(self) -> None:
         """End all sessions with TurnFailed for open turns, and the thread. Idempotent."""
         with self._lock:
-            was_running, self._state = self._state == "running", "stopped"
-        self._wake.set()
-        if was_running:
+            was_running, self._state = self.is_running, "stopped"
+        self.wake()
+        if self._thread.is_alive():
             self._thread.join()
+        elif was_running:
+            self._shut_down()
 
     def open_session(self, options: SessionOptions, publish: Publish) -> Session:
         """Admit a session, or raise CapacityError (full), EngineError (stopped) or ConfigError (options)."""
         with self._lock:
-            if self._state != "running":
+            if not self.is_running:
                 raise EngineError("the engine is not running")
             place = next((place for place in range(self.info.max_sessions) if place not in self._taken_places), None)
             if place is None:
@@ -51,10 +71,13 @@ class Engine:
                     f"all {self.info.max_sessions} sessions are in use; try again later, or start the server with "
                     "more --max-sessions or --cache-memory"
                 )
-            session = self._make_session(options, publish, place)
+            hooks = SessionHooks(
+                publish, self.stepper.prompt.delay_tokens, self.wake, lambda: self._session_closed(place)
+            )
+            session = self.make_session(options, place, hooks)
             self._taken_places.add(place)
             self._arrivals.append(session)
-        self._wake.set()
+        self.wake()
         return session
 
     def stats(self) -> EngineStats:
@@ -77,22 +100,22 @@ class Engine:
             self._arrivals.clear()
         self.stepper.admit(arrivals)
 
-    def _make_session(self, options: SessionOptions, publish: Publish, place: int) -> Session:
-        hooks = SessionHooks(
-            publish, self.stepper.prompt.delay_tokens, self._wake.set, lambda: self._session_closed(place)
-        )
-        max_samples = int(self._config.max_backlog_seconds * self.info.sample_rate)
-        return Session(options, place, max_samples, hooks)
+    def make_session(self, options: SessionOptions, place: int, hooks: SessionHooks) -> Session:
+        """A session at a free place."""
+        return Session(options, place, self.max_backlog_samples, hooks)
 
     def _session_closed(self, place: int) -> None:
         with self._lock:
             self._taken_places.discard(place)
-        self._wake.set()
+        self.wake()
 
     def _run(self) -> None:
-        while self._state == "running":
+        while self.is_running:
             self._wake.clear()
             if not self.run_step():
                 self._wake.wait()
+        self._shut_down()
+
+    def _shut_down(self) -> None:
         self._admit()
         self.stepper.stop("the server is shutting down")

@@ -1,10 +1,8 @@
-"""What a fake session says: words at 80 ms tokens of a turn, and the faults and stalls that a test asks for."""
+"""What a fake session says, and the faults and stalls that a test asks for. Knows no sessions and no threads."""
 
 from __future__ import annotations
 
-import math
 import threading
-from collections import deque
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +16,7 @@ SENTENCE_WORDS = tuple(SENTENCE.split())
 
 @dataclass(frozen=True)
 class Word:
-    """Text that belongs to token ``position`` (80 ms each) of its turn."""
+    """Text that belongs to the audio of token ``position`` (80 ms each) of its turn."""
 
     position: int
     text: str
@@ -29,7 +27,8 @@ class Script:
     """What one session does.
 
     ``words`` are the words of every turn; without them each ``word_every_tokens``-th token that is not silent brings
-    the next word of a built-in sentence. ``stall_at_token`` and ``fail_at_token`` count the tokens of the session.
+    the next word of a built-in sentence. After ``stall_at_token`` tokens the session hears nothing more until
+    ``release`` is set; the step that hears token ``fail_at_token`` raises, once. Both count the session's tokens.
     """
 
     words: tuple[Word, ...] | None = None
@@ -38,47 +37,37 @@ class Script:
     stall_at_token: int | None = None
     release: threading.Event = field(default_factory=threading.Event)
 
+    def is_stalled_after(self, num_tokens: int) -> bool:
+        """Whether a stall was asked for at this token or before, and has not been ended."""
+        return self.stall_at_token is not None and num_tokens >= self.stall_at_token and not self.release.is_set()
 
-@dataclass
+
 class ScriptedTurn:
-    """What was heard of one turn, and what is still to be said: a word is said ``delay_tokens`` after its token."""
+    """The texts of one turn, one for every 80 ms of its audio, most of them empty."""
 
-    number: int
-    script: Script
-    delay_tokens: int
-    num_samples: int = 0
-    num_tokens: int = 0
-    failed: bool = False
-    said: list[str] = field(default_factory=list)
-    _num_loud_tokens: int = 0
-    _pending: deque[Word] = field(default_factory=deque)
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self._num_loud_tokens = 0
+        self._num_said = 0
+        self._texts: list[str] = []
 
-    def hear(self, token: Samples) -> list[Word]:
-        """Take up to 80 ms of audio and return the words that are due."""
-        self._pending.extend(self._words_of(token))
-        self.num_tokens += 1
-        self.num_samples += len(token)
-        return self._due(self.num_tokens - self.delay_tokens)
+    def hear(self, token: Samples) -> None:
+        """Take 80 ms of audio."""
+        self._texts.append(self._text_of(token))
 
-    def finish(self) -> list[Word]:
-        """Return the words that are left."""
-        return self._due(math.inf)
+    def say(self) -> str:
+        """The text of the oldest token that was not asked for yet."""
+        self._num_said += 1
+        return self._texts[self._num_said - 1]
 
-    def _due(self, num_heard_tokens: float) -> list[Word]:
-        due: list[Word] = []
-        while self._pending and self._pending[0].position < num_heard_tokens:
-            due.append(self._pending.popleft())
-        self.said.extend(word.text for word in due)
-        return due
-
-    def _words_of(self, token: Samples) -> list[Word]:
-        if self.script.words is not None:
-            return [word for word in self.script.words if word.position == self.num_tokens]
+    def _text_of(self, token: Samples) -> str:
+        if not token.any():
+            return ""  # no audio, but the padding after it
+        if self._script.words is not None:
+            position = len(self._texts)
+            return "".join(word.text for word in self._script.words if word.position == position)
         if np.abs(token).max() <= SILENCE_PEAK:
-            return []
+            return ""
         self._num_loud_tokens += 1
-        index, rest = divmod(self._num_loud_tokens, self.script.word_every_tokens)
-        if rest:
-            return []
-        text = SENTENCE_WORDS[(index - 1) % len(SENTENCE_WORDS)]
-        return [Word(self.num_tokens, text if index == 1 else f" {text}")]
+        index, rest = divmod(self._num_loud_tokens, self._script.word_every_tokens)
+        return "" if rest else " " + SENTENCE_WORDS[(index - 1) % len(SENTENCE_WORDS)]

@@ -80,8 +80,9 @@ class Session:
     def is_full(self) -> bool:
         """Whether the caller should wait for InboxDrained before it appends more."""
         with self._lock:
-            self._was_full = self._num_samples >= self._max_samples
-            return self._was_full
+            is_full = self._num_samples >= self._max_samples
+            self._was_full |= is_full
+            return is_full
 
     @property
     def is_closed(self) -> bool:

@@ -17,8 +17,7 @@ from transom.engine.turn import Prompt, Turn
 from transom.errors import CacheFullError, EngineError
 from transom.kvcache.manager import CacheManager
 from transom.kvcache.table import StreamTables
-from transom.tokenizer.detokenizer import Detokenizer
-from transom.tokenizer.tekken import Tokenizer
+from transom.tokenizer.detokenizer import Detokenizer, Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ class Stepper:
         cache: CacheManager,
         opener: StreamOpener,
         prompt: Prompt,
-        tokenizer: Tokenizer,
+        vocabulary: Vocabulary,
         max_step_tokens: int,
     ) -> None:
         self.runner = runner
@@ -41,7 +40,7 @@ class Stepper:
         self.num_steps = 0
         self.streams: dict[int, Stream] = {}
         self._opener = opener
-        self._tokenizer = tokenizer
+        self._vocabulary = vocabulary
         self._max_step_tokens = max_step_tokens
 
     def warm_up(self) -> None:
@@ -78,7 +77,7 @@ class Stepper:
 
     def begin_turn(self, number: int, delay_tokens: int, keep_token_ids: bool) -> Turn:
         """A new turn of a stream."""
-        detokenizer = Detokenizer(self._tokenizer)
+        detokenizer = Detokenizer(self._vocabulary)
         return Turn(number, delay_tokens, self.prompt, detokenizer, keep_token_ids=keep_token_ids)
 
     def close_tables(self, tables: StreamTables) -> None:
@@ -104,7 +103,7 @@ class Stepper:
         if not batch:
             return []
         try:
-            return self.runner.step(batch, self._tokenizer.vocab_size)
+            return self.runner.step(batch, self._vocabulary.vocab_size)
         except Exception as error:  # whatever a step raises must end one turn, never the loop
             if len(batch) == 1:
                 logger.exception("a step failed")

@@ -82,7 +82,7 @@ class Stream:
                 turn=turn.number,
                 text=turn.text,
                 audio_samples=turn.audio_samples,
-                audio_tokens=turn.position,
+                audio_tokens=turn.num_audio_tokens,
                 text_tokens=turn.num_text_tokens,
                 token_ids=tuple(turn.token_ids),
             )

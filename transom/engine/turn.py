@@ -106,8 +106,13 @@ class Turn:
 
     @property
     def position(self) -> int:
-        """The next position to run; also the number of 80 ms steps heard, left pad included."""
+        """The next position to run."""
         return self._position
+
+    @property
+    def num_audio_tokens(self) -> int:
+        """80 ms steps of the client's own audio, padding not counted."""
+        return -(-self.audio_samples // self._prompt.audio.samples_per_token)
 
     @property
     def num_waiting_tokens(self) -> int:

@@ -8,25 +8,42 @@ from __future__ import annotations
 
 import codecs
 import io
+from typing import Protocol
 
-from transom.tokenizer.tekken import Tokenizer
+
+class Vocabulary(Protocol):
+    """What text needs to know of a tokenizer: ids to bytes, and which id is the word mark."""
+
+    @property
+    def streaming_word(self) -> int:
+        """The id of the word mark."""
+        ...
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        ...
+
+    def token_bytes(self, token_id: int) -> bytes:
+        """What an id adds to the text."""
+        ...
 
 
 class Detokenizer:
     """Collects the text of a turn. Up to 3 bytes of an unfinished character and trailing white space are held."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._text = io.StringIO()
         self._held_space = ""
 
     def push(self, token_id: int) -> str:
         """What ``token_id`` makes certain: the next characters of the text, often none."""
-        is_repeated_mark = token_id == self._tokenizer.streaming_word and self._held_space != ""
+        is_repeated_mark = token_id == self._vocabulary.streaming_word and self._held_space != ""
         if is_repeated_mark:
             return ""
-        return self._emit(self._decoder.decode(self._tokenizer.token_bytes(token_id)))
+        return self._emit(self._decoder.decode(self._vocabulary.token_bytes(token_id)))
 
     def finish(self) -> str:
         """End the turn: the last characters, U+FFFD if the last one was never finished."""
