@@ -215,6 +215,25 @@ def test_stopping_answers_open_and_waiting_turns_and_refuses_new_sessions() -> N
         Client(engine)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_error_of_the_engine_itself_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine()
+    engine.start()
+    client = Client(engine)
+
+    def advance(*args: object) -> None:
+        raise AssertionError("a bug")
+
+    monkeypatch.setattr(engine.stepper.cache, "advance", advance)
+    client.session.append(tones(1.0, 1))
+    failure = client.end_of_turn()
+    assert isinstance(failure, TurnFailed)
+    assert failure.message == "the engine has stopped"
+    with pytest.raises(EngineError, match="not running"):
+        Client(engine)
+    engine.stop()
+
+
 BACKENDS: dict[str, Callable[[], AttentionBackend]] = {
     "cpu": CpuAttention,
     "triton": TritonAttention,

@@ -110,12 +110,15 @@ class Engine:
         self.wake()
 
     def _run(self) -> None:
-        while self.is_running:
-            self._wake.clear()
-            if not self.run_step():
-                self._wake.wait()
-        self._shut_down()
+        try:
+            while self.is_running:
+                self._wake.clear()
+                if not self.run_step():
+                    self._wake.wait()
+        finally:  # also after an error of our own: nobody may wait for a thread that is gone
+            self._state = "stopped"
+            self._shut_down()
 
     def _shut_down(self) -> None:
         self._admit()
-        self.stepper.stop("the server is shutting down")
+        self.stepper.stop("the engine has stopped")
