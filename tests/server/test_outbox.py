@@ -41,7 +41,8 @@ def test_waiting_deltas_are_joined_and_nothing_else_changes(events: list[dict[st
         for event in events:
             outbox.put(event)
         expected = merged(events)
-        assert [json.loads(await outbox.get()) for _ in expected] == expected
+        async with asyncio.timeout(5):
+            assert [json.loads(await outbox.get()) for _ in expected] == expected
         assert not outbox.is_full
 
     asyncio.run(fill_and_drain())
