@@ -13,6 +13,7 @@ from transom.engine.api import Publish, Samples, SessionOptions
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script, Word
 from transom.engine.session import Session
+from transom.server.intake import AudioIntake
 
 WORDS = Script(words=(Word(2, "Hello"), Word(9, " wörld"), Word(11, " 🙂")))
 
@@ -92,11 +93,14 @@ async def test_turns_start_clean_and_name_the_one_before(server: RunningServer) 
 
 
 @pytest.mark.parametrize("sizes", [[1], [3], [333], [4095], [1, 2, 3, 5000]])
-async def test_any_split_of_the_bytes_gives_the_same_samples(run_server: RunServer, sizes: list[int]) -> None:
-    audio = speech(0.1, 16_000)
+@pytest.mark.parametrize("rate", [16_000, 24_000])
+async def test_any_split_of_the_bytes_gives_the_same_samples(
+    run_server: RunServer, sizes: list[int], rate: int
+) -> None:
+    audio = speech(0.1, rate)
     engine = RecordingEngine()
     async with open_client(run_server(engine).realtime_url) as client:
-        await client.configure(format={"type": "audio/pcm", "rate": 16_000})
+        await client.configure(format={"type": "audio/pcm", "rate": rate})
         rest = audio
         for size in itertools.cycle(sizes):
             await client.append(rest[:size])
@@ -104,7 +108,9 @@ async def test_any_split_of_the_bytes_gives_the_same_samples(run_server: RunServ
             if not rest:
                 break
         await transcribe(client, b"")
-    assert np.array_equal(np.concatenate(engine.heard), np.frombuffer(audio, "<i2") / np.float32(32768))
+    intake = AudioIntake(16_000)
+    whole = np.concatenate([intake.push(audio, rate), intake.end_turn()])
+    assert np.array_equal(np.concatenate(engine.heard), whole)
 
 
 @pytest.mark.parametrize(("rate", "num_tokens"), [(8000, 25), (16_000, 25), (22_050, 25), (48_000, 25)])

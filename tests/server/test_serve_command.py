@@ -13,6 +13,8 @@ import pytest
 from tests.server.conftest import RunningServer
 from transom.cli import main
 from transom.commands.engine_options import delay_ms, memory
+from transom.errors import ConfigError
+from transom.server.run import bind
 
 
 def test_the_ready_line_has_the_url_and_an_interrupt_ends_it_cleanly() -> None:
@@ -49,6 +51,11 @@ def test_a_second_server_on_the_port_is_told_at_once(
         f"transom: port {server.port} on 127.0.0.1 is already in use; "
         "stop the server that uses it or choose another port with --port\n"
     )
+
+
+def test_the_port_is_taken_while_the_first_server_still_loads() -> None:
+    with bind("127.0.0.1", 0) as loading, pytest.raises(ConfigError, match="already in use"):
+        bind("127.0.0.1", loading.getsockname()[1])
 
 
 def test_an_unknown_host_is_told(capsys: pytest.CaptureFixture[str]) -> None:
