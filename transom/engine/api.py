@@ -133,7 +133,7 @@ class Engine(Protocol):
         ...
 
     def start(self) -> None:
-        """Warm up and start stepping."""
+        """Warm up and start stepping. Idempotent."""
         ...
 
     def stop(self) -> None:

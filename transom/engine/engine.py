@@ -37,9 +37,10 @@ class Engine:
         return int(self._config.max_backlog_seconds * self.info.sample_rate)
 
     def start(self) -> None:
-        """Warm up and start stepping."""
-        self.run_without_thread()
-        self._thread.start()
+        """Warm up and start stepping. Idempotent."""
+        if not self.is_running:
+            self.run_without_thread()
+            self._thread.start()
 
     def run_without_thread(self) -> None:
         """Warm up and admit sessions; steps are run by whoever calls :meth:`run_step`."""
