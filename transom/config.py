@@ -121,7 +121,4 @@ class EngineConfig:
     max_sessions: int = 16
     max_step_tokens: int = 256
     max_backlog_seconds: float = 30.0
-    dtype: DType = "float32"
-    device: str = "cpu"
     attention_backend: str | None = None
-    num_threads: int | None = None

@@ -45,13 +45,7 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
         torch.set_num_threads(args.threads)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     loaded = load_model(resolve_model(args.model), args.model, device, args.dtype)
-    config = EngineConfig(
-        max_sessions=args.max_sessions,
-        dtype=loaded.dtype,
-        device=device,
-        attention_backend=args.attention_backend,
-        num_threads=args.threads,
-    )
+    config = EngineConfig(max_sessions=args.max_sessions, attention_backend=args.attention_backend)
     return build_engine(loaded, CacheConfig(budget_bytes=args.cache_memory), config)
 
 
