@@ -1,9 +1,12 @@
-"""Tiny trainable models of both families, with weights harsh enough to expose mistakes."""
+"""Tiny trainable models of both families, harsh enough to expose mistakes, and shards of random sound."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from tests.engines import lively_tensors
@@ -47,3 +50,17 @@ def lively_model(config: ModelConfig) -> StreamModel:
 def log_mel(num_frames: int, seed: int) -> torch.Tensor:
     """Random log-mel frames [F, 80]."""
     return torch.randn(num_frames, 80, generator=torch.Generator().manual_seed(seed)) * 0.5
+
+
+def write_shards(folder: Path, source: str, texts: Sequence[str], seed: int = 0, feature_size: int = 64) -> None:
+    """Random sound for some texts, 0.4 s a word, with word ends and teacher features."""
+    generator = np.random.default_rng(seed)
+    index, position = [], 0
+    for number, text in enumerate(texts):
+        num_words = len(text.split())
+        ends = " ".join(str(400 * (i + 1)) for i in range(num_words))
+        index.append(f"{source}-{number}\tspeaker\t{position}\t{40 * num_words + 20}\t{text}\t{ends}\n")
+        position += 40 * num_words + 20
+    (folder / f"{source}.idx").write_text("".join(index))
+    generator.normal(-3, 1, (position, 80)).astype(np.float16).tofile(folder / f"{source}.mel")
+    generator.normal(0, 1, (position // 2, feature_size)).astype(np.float16).tofile(folder / f"{source}.tf")

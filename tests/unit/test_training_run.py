@@ -1,0 +1,185 @@
+"""Training learns, resumes bit by bit, takes an earlier run over, and decays when asked."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.unit.test_training_streams import TEXTS
+from tests.unit.training_models import log_mel, tiny_config, tiny_pieces, write_shards
+from training.attention import banded_attention
+from training.earlier_runs import IN_LAYER, LAYER, TOP_LEVEL, earlier_config
+from training.losses import LossConfig
+from training.metrics import read_curves
+from training.run import Run, TrainConfig
+from training.schedule import ScheduleConfig, rate_factor
+from training.streams import DataConfig, Pools, StepBatches
+from training.train import LAST, Loop, LoopConfig, feature_norm, stopped_by_signals
+from training.validate import error_rates, invented_words, validation_set
+from transom.errors import WeightsError
+
+SCHEDULE = ScheduleConfig(frozen_steps=1, warm_up=1, encoder_warm_up=2, cycles=(8,), rate=3e-3)
+CONFIG = TrainConfig(schedule=SCHEDULE, losses=LossConfig(sampling_from=0))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> StepBatches:
+    folder = tmp_path_factory.mktemp("shards")
+    write_shards(folder, "lj", TEXTS)
+    config = DataConfig(seconds_per_step=12, lengths_s=(6,), shares={"lj": 1.0})
+    return StepBatches(Pools(folder, config), tiny_pieces(), config)
+
+
+def new_run(data: StepBatches, family: str = "whisper", config: TrainConfig = CONFIG) -> Run:
+    run = Run(config, tiny_config(family), tiny_pieces())
+    run.feature_norm = feature_norm(data._pools)
+    return run
+
+
+@pytest.mark.parametrize("family", ["whisper", "voxtral"])
+def test_steps_on_one_batch_lower_every_part_of_its_loss(family: str, data: StepBatches) -> None:
+    losses = LossConfig(sampling=0, corrupt=0)
+    run = new_run(
+        data, family, replace(CONFIG, losses=losses, dropout=0.0, schedule=replace(SCHEDULE, frozen_steps=0))
+    )
+    history = [run.step(data[0]) for _ in range(6)]
+    for part in ("ctc", "decoder", "distillation"):
+        assert history[-1][part] < history[0][part]
+
+
+def test_a_resumed_run_goes_on_bit_by_bit(data: StepBatches, tmp_path: Path) -> None:
+    straight, first = new_run(data), new_run(data)
+    for step in range(4):
+        straight.step(data[step])
+    for step in range(2):
+        first.step(data[step])
+    first.checkpoint().save(tmp_path / LAST)
+    resumed = Run(CONFIG, tiny_config("whisper"), tiny_pieces())
+    resumed.resume(tmp_path / LAST)
+    for step in range(2, 4):
+        resumed.step(data[step])
+    assert resumed.progress == straight.progress
+    for name, tensor in straight.model.state_dict().items():
+        assert torch.equal(tensor, resumed.model.state_dict()[name]), name
+        assert torch.equal(straight.average[name], resumed.average[name]), name
+        assert not torch.equal(tensor, first.model.state_dict()[name]) or "bias" in name, name
+
+
+def test_a_frozen_encoder_stays_and_what_cannot_be_resumed_is_refused(data: StepBatches, tmp_path: Path) -> None:
+    run = new_run(data, config=replace(CONFIG, schedule=replace(SCHEDULE, frozen_steps=10)))
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    run.step(data[0])
+    for name, tensor in run.model.state_dict().items():
+        is_frozen = name.startswith("encoder.") and ".adapter." not in name
+        if name.endswith("weight"):
+            assert torch.equal(tensor, before[name]) == is_frozen, name
+    run.checkpoint(slim=True).save(tmp_path / "best.pt")
+    with pytest.raises(WeightsError, match=r"resume from last\.pt"):
+        run.resume(tmp_path / "best.pt")
+    run.checkpoint().save(tmp_path / LAST)
+    with pytest.raises(WeightsError, match="another encoder"):
+        new_run(data, "voxtral").resume(tmp_path / LAST)
+
+
+def test_an_earlier_runs_checkpoint_is_taken_over(data: StepBatches, tmp_path: Path) -> None:
+    shape = {"d": 64, "h": 2, "f": 96, "n_enc": 2, "W": 13, "R": 4, "dd": 64, "dh": 4, "df": 96, "n_dec": 2}
+    shape["V"] = tiny_pieces().num_pieces
+    config = earlier_config(shape, decoder_window_tokens=384)
+    run = Run(CONFIG, config, tiny_pieces())
+    run.feature_norm = feature_norm(data._pools)
+    assert run.feature_norm is not None
+    for step in range(2):
+        run.step(data[step])
+    saved = run.checkpoint()
+    assert saved.weights is not None
+    assert saved.optimizer is not None
+    names = {earlier_name(name): name for name in saved.weights}
+    moments = [saved.optimizer[names[name]] for name in sorted(names, key=earlier_group)]
+    earlier = {
+        "config": shape,
+        "model": {name: saved.weights[ours] for name, ours in names.items()},
+        "ema": {name: saved.average[ours] for name, ours in names.items()},
+        "opt": {"state": dict(enumerate(moments))},
+        "norm": tuple(run.feature_norm),
+        "step": 2,
+        "hours": 0.5,
+        "wall": 9.0,
+        "best": 9.9,
+        "forced": None,
+        "train": {},
+        "data": {},
+    }
+    torch.save(earlier, tmp_path / LAST)
+    taken = Run(CONFIG, config, tiny_pieces())
+    taken.resume(tmp_path / LAST)
+    assert (taken.progress.step, taken.progress.audio_s, taken.progress.best_error_rate) == (2, 1800.0, None)
+    run.step(data[2])
+    taken.step(data[2])
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(tensor, taken.model.state_dict()[name]), name
+
+
+def earlier_name(name: str) -> str:
+    stem, _, kind = name.rpartition(".")
+    top = {ours: theirs for theirs, ours in TOP_LEVEL.items()}
+    if stem in top:
+        return f"{top[stem]}.{kind}"
+    part, _, index, rest = stem.split(".", 3)
+    inner = {ours: theirs for theirs, ours in IN_LAYER.items()}[rest]
+    earlier = f"{'enc.layers' if part == 'encoder' else 'dec'}.{index}.{inner}"
+    assert LAYER.fullmatch(earlier)
+    return f"{earlier}.{kind}"
+
+
+def earlier_group(name: str) -> int:
+    if not name.startswith("enc."):
+        return 2
+    return 0 if name.startswith(("enc.conv", "enc.layers.0.", "enc.layers.1.")) else 1
+
+
+def test_the_loop_writes_a_run_folder_and_stops_at_a_signal(data: StepBatches, tmp_path: Path) -> None:
+    write_shards(tmp_path, "ls_dev", TEXTS)
+    run = new_run(data)
+    loop = Loop(run, tmp_path, LoopConfig(delays=(12,)), validation_set(tmp_path, "ls_dev", 3))
+    loop.train(map(data.__getitem__, range(8)), 8)
+    assert {"last.pt", "best.pt", "final-8.pt"} <= {file.name for file in tmp_path.iterdir()}
+    curves = read_curves(tmp_path / "validation.csv")
+    assert curves["decoder 12"][0] == [8.0]
+    assert set(curves) == {"ctc", "decoder 12", "invented words"}
+    with stopped_by_signals(loop):
+        signal.raise_signal(signal.SIGTERM)
+        loop.train(map(data.__getitem__, range(8, 12)), 4)
+    assert run.progress.step == 9
+    assert (tmp_path / "last.previous").exists()
+
+
+def test_validation_scores_words_and_counts_invented_ones(data: StepBatches, tmp_path: Path) -> None:
+    write_shards(tmp_path, "ls_dev", TEXTS)
+    run = new_run(data)
+    with run.averaged() as model:
+        rates = error_rates(model, validation_set(tmp_path, "ls_dev", 4), run.pieces, (6, 12), batch_size=3)
+        assert invented_words(model, run.pieces) >= 0
+    assert set(rates) == {"ctc", "decoder 6", "decoder 12"}
+    assert all(rate > 0 for rate in rates.values())
+    assert run.model.training
+
+
+def test_rates_warm_up_stay_and_decay_also_when_asked() -> None:
+    config = ScheduleConfig(warm_up=10, later_warm_up=20, cycles=(100, 200), decay_part=0.5, floor=0.1)
+    assert [rate_factor(config, step) for step in (0, 9, 49, 75, 99, 100, 119, 200)] == pytest.approx(
+        [0.1, 1.0, 1.0, 0.5, 0.1, 0.05, 1.0, 0.1]
+    )
+    assert rate_factor(config, 30, asked=(20, 40)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize(("length", "window", "look_ahead"), [(300, 13, 4), (128, 128, 0), (257, 256, 8), (5, 40, 4)])
+def test_banded_attention_equals_masked_attention(length: int, window: int, look_ahead: int) -> None:
+    queries, keys, values = (log_mel(length, seed).view(1, length, 2, 40).transpose(1, 2) for seed in range(3))
+    distance = torch.arange(length)[None] - torch.arange(length)[:, None]
+    visible = (distance <= look_ahead) & (distance > -window)
+    expected = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=visible)
+    torch.testing.assert_close(banded_attention(queries, keys, values, window, look_ahead), expected)

@@ -1,0 +1,133 @@
+"""What a training step minimises: CTC on the encoder's side, cross-entropy on the decoder's, distance to the teacher.
+
+Legend: S streams, T encoder frames, N tokens, C classes, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch.nn import functional as F
+
+from training.model import StreamModel
+from training.pieces import Pieces
+from training.streams import IGNORED, Batch
+
+
+@dataclass(frozen=True)
+class LossConfig:
+    """Weights of the parts. ``pad`` weighs the many targets that say "nothing yet".
+
+    Against stutter the decoder does not always see the right past: ``corrupt`` of its inputs are random pieces, and
+    from ``sampling_from`` on ``sampling`` of them are its own guesses in every second step.
+    """
+
+    ctc: float = 0.7
+    decoder: float = 1.0
+    distillation: float = 0.3
+    pad: float = 0.5
+    corrupt: float = 0.08
+    sampling: float = 0.25
+    sampling_from: int = 1500
+
+
+@dataclass(frozen=True)
+class Losses:
+    """``total`` to be minimised; ``parts`` to be looked at."""
+
+    total: torch.Tensor
+    parts: dict[str, torch.Tensor]
+
+
+def autocast(device: torch.device, *, enabled: bool) -> torch.autocast:
+    """bfloat16 products. Weights are cast once a block: a pass without gradients needs a block of its own."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
+
+
+def losses(
+    model: StreamModel,
+    batch: Batch,
+    config: LossConfig,
+    pieces: Pieces,
+    step: int,
+    *,
+    feature_norm: torch.Tensor | None,
+    trains_encoder: bool,
+    bfloat16: bool,
+) -> Losses:
+    """Run the model on a batch. ``feature_norm`` [2, D] is the teacher's mean and deviation, None without one."""
+    device = batch.mel.device
+    with torch.set_grad_enabled(trains_encoder and torch.is_grad_enabled()), autocast(device, enabled=bfloat16):
+        frames = model.encode(batch.mel, batch.first_frames)
+    with autocast(device, enabled=bfloat16):
+        audio = model.embed(frames)
+        log_probabilities = model.ctc_logits(audio).log_softmax(dim=-1)
+    heard = model.delayed(audio)
+    ids = corrupted(batch.ids, config.corrupt, pieces)
+    if config.sampling and step >= config.sampling_from and step % 2 == 0:
+        ids = sampled(model, heard, ids, batch, config.sampling, bfloat16=bfloat16)
+    with autocast(device, enabled=bfloat16):
+        logits = model.decode(heard, ids, batch.delays)
+    parts = {"ctc": ctc_loss(log_probabilities, batch, pieces.blank)}
+    decoder, accuracy = decoder_loss(logits, batch.targets, config.pad, pieces)
+    total = config.ctc * parts["ctc"] + config.decoder * decoder
+    parts |= {"decoder": decoder} | accuracy
+    if feature_norm is not None and trains_encoder and config.distillation and batch.has_features.any():
+        parts["distillation"] = distillation_loss(frames, batch, feature_norm)
+        total = total + config.distillation * parts["distillation"]
+    return Losses(total, {name: value.detach() for name, value in parts.items()})
+
+
+def corrupted(ids: torch.Tensor, share: float, pieces: Pieces) -> torch.Tensor:
+    """Replace a share of the pieces among decoder inputs [S, N] by random ones."""
+    is_hit = (torch.rand(ids.shape, device=ids.device) < share) & (ids >= pieces.first_id)
+    other = torch.randint(pieces.first_id, pieces.tokenizer.vocab_size, ids.shape, device=ids.device)
+    return torch.where(is_hit, other, ids)
+
+
+def sampled(
+    model: StreamModel, heard: torch.Tensor, ids: torch.Tensor, batch: Batch, share: float, *, bfloat16: bool
+) -> torch.Tensor:
+    """Replace a share of the inputs [S, N] after the prompt by what the decoder itself would have written there."""
+    with torch.no_grad(), autocast(ids.device, enabled=bfloat16):
+        guesses = model.decode(heard, ids, batch.delays).argmax(dim=-1)
+    own = torch.cat((ids[:, :1], guesses[:, :-1]), dim=1)
+    is_free = F.pad(batch.targets[:, :-1] != IGNORED, (1, 0))
+    return torch.where(is_free & (torch.rand(ids.shape, device=ids.device) < share), own, ids)
+
+
+def ctc_loss(log_probabilities: torch.Tensor, batch: Batch, blank: int) -> torch.Tensor:
+    """Per label; log-probabilities [S, N, C]."""
+    total = F.ctc_loss(
+        log_probabilities.transpose(0, 1),
+        batch.labels,
+        batch.num_steps,
+        batch.num_labels,
+        blank=blank,
+        zero_infinity=True,
+        reduction="sum",
+    )
+    return total / batch.num_labels.sum().clamp_min(1)
+
+
+def decoder_loss(
+    logits: torch.Tensor, targets: torch.Tensor, pad_weight: float, pieces: Pieces
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """Weighted mean over targets [S, N] that count, logits [S, N, V]; and how many pieces and pads are right."""
+    counts = targets != IGNORED
+    logits, targets = logits[counts], targets[counts]
+    is_pad = targets == pieces.tokenizer.streaming_pad
+    weights = torch.where(is_pad, pad_weight, 1.0)
+    loss = (F.cross_entropy(logits, targets, reduction="none") * weights).sum() / weights.sum()
+    is_right = (logits.argmax(dim=-1) == targets).float()
+    is_piece = targets >= pieces.first_id
+    accuracy = {"piece_accuracy": is_right[is_piece].mean(), "pad_accuracy": is_right[is_pad].mean()}
+    return loss, accuracy
+
+
+def distillation_loss(frames: torch.Tensor, batch: Batch, feature_norm: torch.Tensor) -> torch.Tensor:
+    """Distance of frames [S, T, D] from the teacher's features, each dimension in its own deviations."""
+    mean, deviation = feature_norm
+    heard = batch.has_features
+    return F.smooth_l1_loss(((frames - mean) / deviation)[heard], ((batch.features - mean) / deviation)[heard])

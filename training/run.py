@@ -1,0 +1,191 @@
+"""A training run: model, optimizer, average and progress; one step; saving and going on to the step, bit by bit.
+
+Random numbers depend on the seed and the step alone. Knows no files but checkpoints, and nothing of evaluation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from training.checkpoint import Checkpoint, Progress, Tensors
+from training.losses import LossConfig, losses
+from training.model import StreamModel
+from training.pieces import Pieces
+from training.schedule import ScheduleConfig, encoder_factor, ends_cycle, rate_factor
+from training.streams import Batch
+from transom.config import ModelConfig
+from transom.errors import WeightsError
+
+LOWER_ENCODER = ("encoder.stem.", "encoder.layers.0.", "encoder.layers.1.")
+ADAPTER = "encoder.adapter."
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """All of a run but its data."""
+
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    losses: LossConfig = field(default_factory=LossConfig)
+    weight_decay: float = 0.02
+    betas: tuple[float, float] = (0.9, 0.98)
+    clip: float = 1.0
+    dropout: float = 0.1
+    average: float = 0.999
+    bfloat16: bool = True
+    seed: int = 1
+
+
+class Run:
+    """State that a step changes."""
+
+    def __init__(
+        self, config: TrainConfig, model_config: ModelConfig, pieces: Pieces, device: torch.device | str = "cpu"
+    ) -> None:
+        torch.manual_seed(config.seed)
+        self.config, self.pieces, self.device = config, pieces, torch.device(device)
+        self.model = StreamModel(model_config, pieces.num_ctc_classes, config.dropout).to(self.device)
+        self.groups = _groups(self.model, config.schedule)
+        self.optimizer = torch.optim.AdamW(
+            [{"params": list(group.parameters.values()), "lr": group.rate} for group in self.groups],
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self.average = self._copied_weights()
+        self.progress = Progress()
+        self.feature_norm: torch.Tensor | None = None
+
+    def start_from(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Take some parameters from elsewhere, such as Whisper's encoder. Raises WeightsError for unknown ones."""
+        unknown = set(tensors) - set(self.model.state_dict())
+        if unknown:
+            raise WeightsError(f"the model has no parameter {sorted(unknown)[0]}; the preset is of another family")
+        self.model.load_state_dict(dict(tensors), strict=False)
+        self.average = self._copied_weights()
+
+    def step(self, batch: Batch) -> dict[str, float]:
+        """Learn from one batch; returns the parts of the loss. A loss that is not finite is not learnt from."""
+        config, number = self.config, self.progress.step
+        torch.manual_seed(config.seed * 1_000_003 + number)
+        self.model.train()
+        self._set_rates(number)
+        self.optimizer.zero_grad(set_to_none=True)
+        result = losses(
+            self.model,
+            batch.to(self.device),
+            config.losses,
+            self.pieces,
+            number,
+            feature_norm=self.feature_norm,
+            trains_encoder=number >= config.schedule.frozen_steps,
+            bfloat16=config.bfloat16,
+        )
+        parts = dict(result.parts)
+        if torch.isfinite(result.total):
+            result.total.backward()  # type: ignore[no-untyped-call]
+            trained = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
+            parts["gradient"] = nn.utils.clip_grad_norm_(trained, config.clip)
+            self.optimizer.step()
+        self._update_average(number + 1)
+        self.progress = replace(self.progress, step=number + 1, audio_s=self.progress.audio_s + batch.seconds)
+        return {name: float(value) for name, value in parts.items()}
+
+    @property
+    def ends_cycle(self) -> bool:
+        """Whether the last step ended a decay."""
+        return ends_cycle(self.config.schedule, self.progress.step, self.progress.decay)
+
+    def checkpoint(self, *, slim: bool = False) -> Checkpoint:
+        """The run as it stands; a slim one cannot be resumed."""
+        return Checkpoint(
+            model=self.model.config,
+            average=self.average,
+            progress=self.progress,
+            weights=None if slim else self.model.state_dict(),
+            optimizer=None if slim else self._optimizer_state(),
+            feature_norm=self.feature_norm,
+            settings=asdict(self.config),
+        )
+
+    def resume(self, path: Path) -> None:
+        """Go on from a checkpoint. Raises WeightsError for a slim one or one of another model."""
+        saved = Checkpoint.load(path)
+        if saved.weights is None or saved.optimizer is None:
+            raise WeightsError(f"{path} holds averaged weights only; resume from last.pt")
+        if saved.model.encoder != self.model.config.encoder:
+            raise WeightsError(f"{path} is of another encoder than the one that was asked for; use its own preset")
+        self.model.load_state_dict(saved.weights)
+        self.average = {name: tensor.to(self.device).clone() for name, tensor in saved.average.items()}
+        self._load_optimizer(saved.optimizer)
+        self.progress = saved.progress
+        self.feature_norm = None if saved.feature_norm is None else saved.feature_norm.to(self.device)
+
+    @contextmanager
+    def averaged(self) -> Iterator[StreamModel]:
+        """The model with its averaged weights, for evaluation; its own come back afterwards."""
+        own = self._copied_weights()
+        self.model.load_state_dict(self.average)
+        self.model.eval()
+        try:
+            yield self.model
+        finally:
+            self.model.load_state_dict(own)
+            self.model.train()
+
+    def _copied_weights(self) -> Tensors:
+        return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+
+    def _set_rates(self, number: int) -> None:
+        factor = rate_factor(self.config.schedule, number, self.progress.decay)
+        for group, settings in zip(self.groups, self.optimizer.param_groups, strict=True):
+            is_encoder = group.name != "rest"
+            settings["lr"] = group.rate * factor * (encoder_factor(self.config.schedule, number) if is_encoder else 1)
+
+    @torch.no_grad()
+    def _update_average(self, number: int) -> None:
+        weight = 1 - min(self.config.average, (number + 1) / (number + 20))  # young averages follow closely
+        weights = self.model.state_dict()
+        torch._foreach_lerp_([self.average[name] for name in weights], list(weights.values()), weight)
+
+    def _names(self) -> list[str]:
+        return [name for group in self.groups for name in group.parameters]
+
+    def _optimizer_state(self) -> dict[str, Any]:
+        state = self.optimizer.state_dict()["state"]
+        return {name: state[index] for index, name in enumerate(self._names()) if index in state}
+
+    def _load_optimizer(self, saved: Mapping[str, Any]) -> None:
+        state = self.optimizer.state_dict()
+        state["state"] = {index: saved[name] for index, name in enumerate(self._names()) if name in saved}
+        self.optimizer.load_state_dict(state)
+
+
+@dataclass(frozen=True)
+class _Group:
+    name: str
+    rate: float
+    parameters: dict[str, nn.Parameter]
+
+
+def _groups(model: StreamModel, schedule: ScheduleConfig) -> list[_Group]:
+    """Lower encoder, upper encoder, and the rest (adapter, decoder, auxiliary head), each with its rate."""
+
+    def group(name: str, rate: float, members: Iterable[str]) -> _Group:
+        parameters = dict(model.named_parameters())
+        return _Group(name, rate, {member: parameters[member] for member in members})
+
+    names = [name for name, _ in model.named_parameters()]
+    encoder = [name for name in names if name.startswith("encoder.") and not name.startswith(ADAPTER)]
+    lower = [name for name in encoder if name.startswith(LOWER_ENCODER)]
+    return [
+        group("lower", schedule.encoder_rate * schedule.lower_encoder_scale, lower),
+        group("upper", schedule.encoder_rate, [name for name in encoder if name not in lower]),
+        group("rest", schedule.rate, [name for name in names if name not in encoder]),
+    ]

@@ -1,0 +1,49 @@
+"""Where the speech comes from, under which licence, and how much of it a batch takes.
+
+``training/README.md`` holds the same table for readers. Development sets are decoded too, to be looked at while
+training; nothing else may read them, and the test speakers (all others of LibriSpeech's dev-clean, and test-clean)
+are in no table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Source:
+    """One set of recordings of the speech folder; ``share`` is its part of a batch's audio, 0 for development."""
+
+    name: str
+    table: str
+    selects: str
+    licence: str
+    share: float
+
+    @property
+    def is_training(self) -> bool:
+        """Whether it may be trained on."""
+        return self.share > 0
+
+
+HUMAN_TRAIN, HUMAN_DEV, MORE = "human/train.tsv", "human/dev.tsv", "more/more.tsv"
+
+# ``selects`` is the file of an archive's row, or the source of a single file's row
+SOURCES = (
+    Source("lsc5", MORE, "ls-train-clean-5", "CC BY 4.0", 0.36),
+    Source("cv1", MORE, "cv1-dev", "CC0", 0.24),
+    Source("ls100", MORE, "ls100-4spk", "CC BY 4.0", 0.10),
+    Source("ls_train", HUMAN_TRAIN, "ls_train.opus", "CC BY 4.0", 0.10),
+    Source("cvd", MORE, "cv-delta", "CC0", 0.09),
+    Source("lj", HUMAN_TRAIN, "lj.opus", "public domain", 0.05),
+    Source("an4", MORE, "an4", "free for any use, Carnegie Mellon University", 0.03),
+    Source("asterisk", HUMAN_TRAIN, "asterisk.opus", "CC BY-SA 3.0", 0.02),
+    Source("vctk", HUMAN_TRAIN, "vctk.opus", "CC BY 4.0", 0.01),
+    Source("ls_dev", HUMAN_DEV, "ls_dev.opus", "CC BY 4.0", 0.0),
+    Source("lj_dev", HUMAN_DEV, "lj_dev.opus", "public domain", 0.0),
+)
+
+
+def shares() -> dict[str, float]:
+    """The part of each training set in a batch's audio."""
+    return {source.name: source.share for source in SOURCES if source.is_training}

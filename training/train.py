@@ -1,0 +1,225 @@
+"""Trains a model on shards, or goes on with a training that was stopped.
+
+    python -m training.train SHARDS RUN [--preset whisper --whisper FOLDER] [--steps N] [--device cuda --workers 12]
+
+RUN gets ``last.pt`` (every few minutes and at every stop; ``last.previous`` is the one before), ``best.pt``
+(lowest validation error at 960 ms) and ``final-STEP.pt`` at the end of every cycle, ``metrics.csv`` and
+``validation.csv``. The same command resumes from ``last.pt``, to the step. SIGINT or SIGTERM saves and ends it;
+SIGSTOP and SIGCONT pause it. ``--decay N`` begins the decay of this cycle now, over N steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader
+from tqdm import tqdm
+
+from training.metrics import METRICS_FILE, VALIDATION_FILE, Means, append_rows
+from training.pieces import Pieces
+from training.presets import PRESETS
+from training.run import Run, TrainConfig
+from training.schedule import ScheduleConfig, rate_factor
+from training.shards import Utterance
+from training.streams import Batch, DataConfig, Pools, StepBatches
+from training.validate import error_rates, invented_words, validation_set
+from training.whisper import as_our_encoder, whisper_weights
+from transom.engine.build import TOKENIZER_FILE
+from transom.errors import TransomError
+from transom.weights.hub import bundled_model
+
+LAST, BEST = "last.pt", "best.pt"
+LOG_STEPS = 25
+
+
+@dataclass(frozen=True)
+class LoopConfig:
+    """When what is written; validation draws ``validation_size`` utterances of ``validation_set``."""
+
+    save_s: float = 480.0
+    validate_s: float = 2700.0
+    validation_set: str = "ls_dev"
+    validation_size: int = 60
+    delays: tuple[int, ...] = (6, 12)
+    best_by: str = "decoder 12"
+
+
+class Loop:
+    """Runs steps, and writes what they lead to into a folder."""
+
+    def __init__(self, run: Run, folder: Path, config: LoopConfig, validation: Sequence[Utterance]) -> None:
+        self._run, self._folder, self._config, self._validation = run, folder, config, validation
+        self._means = Means()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Save and leave after the step that is running."""
+        self._is_stopping = True
+
+    def train(self, batches: Iterator[Batch], num_steps: int) -> None:
+        """Run at most ``num_steps`` steps."""
+        run, config = self._run, self._config
+        saved_at = validated_at = time.monotonic()
+        with tqdm(total=num_steps, desc="steps", disable=None) as bar:
+            for batch in batches:
+                started = time.monotonic()
+                self._means.add(run.step(batch))
+                now = time.monotonic()
+                run.progress = replace(run.progress, training_s=run.progress.training_s + now - started)
+                bar.update()
+                if run.progress.step % LOG_STEPS == 0:
+                    bar.set_postfix(self._log())
+                if run.ends_cycle:
+                    self._end_cycle()
+                    saved_at = validated_at = time.monotonic()
+                elif now - validated_at > config.validate_s:
+                    self._validate()
+                    saved_at = validated_at = time.monotonic()
+                elif now - saved_at > config.save_s:
+                    self._save()
+                    saved_at = time.monotonic()
+                if self._is_stopping:
+                    break
+        self._save()
+
+    def _keys(self) -> dict[str, float]:
+        progress = self._run.progress
+        return {
+            "step": progress.step,
+            "audio_h": progress.audio_s / 3600,
+            "training_h": progress.training_s / 3600,
+        }
+
+    def _log(self) -> dict[str, str]:
+        run, values = self._run, self._means.take()
+        values["rate"] = rate_factor(run.config.schedule, run.progress.step, run.progress.decay)
+        append_rows(self._folder / METRICS_FILE, self._keys(), values)
+        return {
+            name: f"{value:.3f}" for name, value in values.items() if name in ("ctc", "decoder", "piece_accuracy")
+        }
+
+    def _validate(self) -> None:
+        """Validate the averaged weights, and keep them if they are the best so far."""
+        run = self._run
+        with run.averaged() as model:
+            values = error_rates(model, self._validation, run.pieces, self._config.delays)
+            values["invented words"] = invented_words(model, run.pieces)
+        append_rows(self._folder / VALIDATION_FILE, self._keys(), values)
+        tqdm.write(f"step {run.progress.step}: " + ", ".join(f"{name} {value:.3g}" for name, value in values.items()))
+        best, error = run.progress.best_error_rate, values[self._config.best_by]
+        if best is None or error < best:
+            run.progress = replace(run.progress, best_error_rate=error)
+            run.checkpoint(slim=True).save(self._folder / BEST)
+        self._save()
+
+    def _end_cycle(self) -> None:
+        run = self._run
+        run.progress = replace(run.progress, decay=None)
+        run.checkpoint(slim=True).save(self._folder / f"final-{run.progress.step}.pt")
+        self._validate()
+
+    def _save(self) -> None:
+        self._run.checkpoint().save(self._folder / LAST, keep_previous=True)
+
+
+def feature_norm(pools: Pools, num_utterances: int = 250) -> torch.Tensor | None:
+    """Mean and deviation [2, D] of the teacher's features over some utterances, None if it has heard none."""
+    taught = [one for one in pools.utterances if one.has_features]
+    if not taught:
+        return None
+    some = taught[:: max(1, len(taught) // num_utterances)]
+    features = np.concatenate([one.features()[::11] for one in some])
+    return torch.from_numpy(np.stack((features.mean(axis=0), features.std(axis=0) + 0.05)))
+
+
+@contextmanager
+def stopped_by_signals(loop: Loop) -> Iterator[None]:
+    """SIGINT and SIGTERM end the loop after its step."""
+    before = {number: signal.signal(number, lambda *_: loop.stop()) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def prepare(args: argparse.Namespace, pools: Pools) -> Run:
+    """A new run, from Whisper's encoder if its folder is given, or the one that ``last.pt`` holds."""
+    pieces = Pieces.from_file(args.tokenizer)
+    config = TrainConfig(
+        schedule=replace(ScheduleConfig(), **({"cycles": args.cycles} if args.cycles else {})),
+        bfloat16=not args.float32,
+        seed=args.seed,
+    )
+    run = Run(config, PRESETS[args.preset](pieces.tokenizer.vocab_size), pieces, args.device)
+    if (args.run / LAST).exists():
+        run.resume(args.run / LAST)
+    elif args.whisper:
+        run.start_from(as_our_encoder(whisper_weights(args.whisper)))
+    if run.feature_norm is None and (norm := feature_norm(pools)) is not None:
+        run.feature_norm = norm.to(run.device)
+    if args.decay and run.progress.decay is None:
+        run.progress = replace(run.progress, decay=(run.progress.step, run.progress.step + args.decay))
+    return run
+
+
+def main() -> None:
+    """Run the command line."""
+    args = _parser().parse_args()
+    torch.set_num_threads(args.threads)
+    args.run.mkdir(parents=True, exist_ok=True)
+    data = replace(DataConfig(), seconds_per_step=args.seconds_per_step, seed=args.seed)
+    try:
+        pools = Pools(args.shards, data)
+        run = prepare(args, pools)
+        loop_config = LoopConfig(save_s=60 * args.save_minutes, validate_s=60 * args.validate_minutes)
+        validation = validation_set(args.shards, loop_config.validation_set, loop_config.validation_size)
+    except (TransomError, FileNotFoundError) as error:
+        raise SystemExit(str(error)) from error
+    last = run.config.schedule.cycles[-1]
+    steps = range(run.progress.step, last if args.steps is None else min(last, run.progress.step + args.steps))
+    batches = DataLoader(
+        StepBatches(pools, run.pieces, data),
+        batch_size=None,
+        sampler=steps,
+        num_workers=args.workers,
+        pin_memory=run.device.type == "cuda",
+    )
+    loop = Loop(run, args.run, loop_config, validation)
+    with stopped_by_signals(loop):
+        loop.train(iter(batches), len(steps))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("shards", type=Path)
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--preset", choices=sorted(PRESETS), default="whisper")
+    parser.add_argument(
+        "--whisper", type=Path, metavar="FOLDER", help="start the encoder from this package's weights"
+    )
+    parser.add_argument("--tokenizer", type=Path, default=bundled_model() / TOKENIZER_FILE, metavar="FILE")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=0, help="processes that prepare batches (default: none)")
+    parser.add_argument("--steps", type=int, help="end after so many steps (default: at the end of the last cycle)")
+    parser.add_argument("--seconds-per-step", type=float, default=DataConfig.seconds_per_step)
+    parser.add_argument("--cycles", type=lambda text: tuple(map(int, text.split(","))), metavar="END,END,...")
+    parser.add_argument("--decay", type=int, metavar="STEPS", help="begin this cycle's decay now")
+    parser.add_argument("--float32", action="store_true", help="no bfloat16 products")
+    parser.add_argument("--seed", type=int, default=TrainConfig.seed)
+    parser.add_argument("--save-minutes", type=float, default=8.0)
+    parser.add_argument("--validate-minutes", type=float, default=45.0)
+    return parser
+
+
+if __name__ == "__main__":
+    main()
