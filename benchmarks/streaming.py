@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.recordings import Recording
+from transom.config import TOKEN_MS
 from transom.engine.api import Event, SessionOptions, TextDelta, TurnCompleted, TurnFailed
 from transom.engine.engine import Engine
-from transom.engine.turn import TOKEN_MS
 from transom.errors import EngineError
 
 WINDOW_END_MS = 2.5  # a token's last mel frame reaches so far beyond its 80 ms

@@ -16,9 +16,8 @@ import torch
 from safetensors.torch import save_file
 
 from training.checkpoint import Checkpoint, Tensors
-from transom.config import ModelConfig
+from transom.config import TOKEN_MS, ModelConfig
 from transom.engine.build import TOKENIZER_FILE, load_model
-from transom.engine.turn import TOKEN_MS
 from transom.tokenizer.tekken import BOS, STREAMING_PAD, STREAMING_WORD, Tokenizer, TokenizerAudio
 from transom.tokenizer.writer import tekken_json
 from transom.weights.checkpoint import SINGLE_FILE

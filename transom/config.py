@@ -15,6 +15,8 @@ PositionEmbedding = Literal["rope", "sinusoidal"]
 DType = Literal["float32", "bfloat16", "float16"]
 
 NO_WINDOW = -1
+TOKEN_MS = 80
+MAX_DELAY_TOKENS = 63
 
 
 @dataclass(frozen=True)

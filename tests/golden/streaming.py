@@ -64,6 +64,10 @@ class ObservedEngine:
 
         return self._engine.open_session(SessionOptions(options.delay_ms, keep_token_ids=True), observe)
 
+    @property
+    def is_running(self) -> bool:
+        return self._engine.is_running
+
     def stats(self) -> EngineStats:
         return self._engine.stats()
 

@@ -1,10 +1,12 @@
-"""The whisper family once more, offline and as plainly as possible: whole utterance, explicit masks, no cache.
+"""The whisper family's encoder once more, offline and as plainly as possible: explicit masks, no cache.
 
 A layer's query at frame i sees keys from i - window + 1 to i + look_ahead. The adapter's output is shifted by the
-tokens that a streaming encoder lags behind, zeros in front. Also draws random weights for a config.
+tokens that a streaming encoder lags behind, zeros in front. Also makes tiny configs and draws weights for them.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import torch
 from torch.nn import functional as F
@@ -47,6 +49,20 @@ def whisper_config(
         sliding_windows=decoder_windows,
     )
     return ModelConfig(AudioConfig(num_mel_bins=80), encoder, decoder, default_delay_tokens=6)
+
+
+def voxtral_config() -> ModelConfig:
+    """The same size in the voxtral family."""
+    config = whisper_config()
+    encoder = replace(
+        config.encoder,
+        norm="rms_norm",
+        ffn="swiglu",
+        pos_embed="rope",
+        look_ahead_frames=0,
+        mel_pad_value=0.0,
+    )
+    return replace(config, encoder=encoder)
 
 
 def random_tensors(config: ModelConfig, seed: int = 0) -> Tensors:

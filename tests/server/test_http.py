@@ -10,7 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.server.conftest import RunningServer
+from tests.server.conftest import RunningServer, RunServer
 from transom.engine.fake import FakeEngine
 from transom.server.app import create_app
 from transom.server.settings import ServerSettings
@@ -25,6 +25,13 @@ async def test_health_is_empty_and_models_are_listed(server: RunningServer) -> N
         (model,) = listed["data"]
         assert (model["id"], model["object"], type(model["created"])) == ("fake", "model", int)
         assert (await http.get("/v1/models/fake")).json() == model
+
+
+async def test_health_fails_once_the_engine_has_stopped(run_server: RunServer) -> None:
+    server = run_server(FakeEngine())
+    server.engine.stop()
+    async with httpx.AsyncClient(base_url=server.http_url) as http:
+        assert (await http.get("/health")).status_code == 503
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_waiting_deltas_are_joined_and_nothing_else_changes(events: list[dict[st
             outbox.put(event)
         expected = merged(events)
         async with asyncio.timeout(5):
-            assert [json.loads(await outbox.get()) for _ in expected] == expected
+            assert [json.loads(await outbox.get() or "") for _ in expected] == expected
         assert not outbox.is_full
 
     asyncio.run(fill_and_drain())
@@ -61,4 +61,11 @@ async def test_an_unread_outbox_is_full_until_it_is_read(event: dict[str, Any]) 
 async def test_a_lone_surrogate_that_is_echoed_stays_a_valid_frame() -> None:
     outbox = Outbox(max_events=3, max_chars=100)
     outbox.put({"type": "error", "event_id": "\ud800"})
-    assert (await outbox.get()).encode("utf-8") == b'{"type":"error","event_id":"\\ud800"}'
+    assert (await outbox.get() or "").encode("utf-8") == b'{"type":"error","event_id":"\\ud800"}'
+
+
+async def test_what_waits_is_still_given_after_the_end() -> None:
+    outbox = Outbox(max_events=3, max_chars=100)
+    outbox.put({"type": "answer"})
+    outbox.end()
+    assert [await outbox.get(), await outbox.get()] == ['{"type":"answer"}', None]

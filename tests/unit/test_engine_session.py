@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from transom.engine.api import Event, InboxDrained, SessionOptions, TextDelta, TurnCompleted
+from transom.engine.api import Event, InboxDrained, SessionEnded, SessionOptions, TextDelta, TurnCompleted
 from transom.engine.session import ChangeDelay, ClearTurn, CommitTurn, Item, Session, SessionHooks
 from transom.errors import EngineError, InputOverflowError
 
@@ -83,6 +83,22 @@ def test_an_inbox_that_nobody_waits_for_is_bounded(mailbox: Mailbox) -> None:
     with pytest.raises(InputOverflowError, match="wait for the inbox to drain"):
         mailbox.append(1)
     assert mailbox.contents() == [8 * MAX_SAMPLES]
+
+
+def test_marks_fill_an_inbox_too(mailbox: Mailbox) -> None:
+    while not mailbox.session.is_full:
+        mailbox.session.set_delay(960)
+    assert len(mailbox.contents()) < 10_000
+    assert mailbox.events == [InboxDrained()]
+
+
+def test_a_session_that_the_engine_ends_gives_up_what_waits_and_takes_nothing_more(mailbox: Mailbox) -> None:
+    mailbox.session.commit()
+    assert mailbox.session.end() == [CommitTurn(0)]
+    with pytest.raises(EngineError, match="closed"):
+        mailbox.session.commit()
+    mailbox.session.publish(SessionEnded("told all the same"))
+    assert mailbox.events == [SessionEnded("told all the same")]
 
 
 def test_a_closed_session_is_silent_empty_and_closed_once(mailbox: Mailbox) -> None:

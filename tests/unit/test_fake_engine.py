@@ -9,6 +9,7 @@ from transom.engine.api import (
     Event,
     InboxDrained,
     Samples,
+    SessionEnded,
     SessionOptions,
     TextDelta,
     TurnCompleted,
@@ -139,7 +140,9 @@ def test_stopping_fails_every_open_turn_and_closes() -> None:
     session.append(tokens(1))
     engine.stop()
     engine.stop()
-    assert [(type(event), getattr(event, "turn", None)) for event in events] == [(TurnFailed, 0), (TurnFailed, 1)]
+    message = "the engine has stopped"
+    failures = [TurnFailed(turn, EngineError.code, message) for turn in (0, 1)]
+    assert events == [*failures, SessionEnded(message)]
     assert engine.stats().active_sessions == 0
     with pytest.raises(EngineError, match="not running"):
         opened(engine)

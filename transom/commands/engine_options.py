@@ -29,6 +29,13 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--cache-memory", type=memory, default=memory("2GiB"), metavar="SIZE", help="such as 8GiB (default: 2GiB)"
     )
+    group.add_argument(
+        "--full-attention-tokens",
+        type=positive,
+        default=CacheConfig.full_attention_tokens,
+        metavar="N",
+        help="longest turn in 80 ms tokens, of models with layers without a window only (default: %(default)s)",
+    )
     group.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: torch's choice)")
 
 
@@ -46,7 +53,8 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     loaded = load_model(resolve_model(args.model), args.model, device, args.dtype)
     config = EngineConfig(max_sessions=args.max_sessions, attention_backend=args.attention_backend)
-    return build_engine(loaded, CacheConfig(budget_bytes=args.cache_memory), config)
+    cache = CacheConfig(args.cache_memory, full_attention_tokens=args.full_attention_tokens)
+    return build_engine(loaded, cache, config)
 
 
 def positive(text: str) -> int:

@@ -12,11 +12,11 @@ from tqdm import tqdm
 
 from transom.audio.files import iter_audio
 from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine, delay_ms
+from transom.config import TOKEN_MS
 from transom.engine.api import Engine, Event, SessionOptions, TextDelta, TurnCompleted, TurnFailed
 from transom.errors import AudioError, EngineError
 
 BLOCK_SECONDS = 1.0
-SECONDS_PER_TOKEN = 0.08
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -76,4 +76,4 @@ def _show(bar: tqdm[Any], event: Event) -> None:
         raise EngineError(event.message)
     if isinstance(event, TextDelta):
         bar.set_postfix_str(event.text.strip(), refresh=False)
-        bar.update(max(0, round(event.position * SECONDS_PER_TOKEN) - bar.n))
+        bar.update(max(0, round(event.position * TOKEN_MS / 1000) - bar.n))

@@ -11,8 +11,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-MAX_DELAY_TOKENS = 63
-
 
 def delay_embedding(delays: torch.Tensor, size: int) -> torch.Tensor:
     """Cosines, then sines, of delays [V] in tokens at 10000^(-2j / D): [V, D], in the dtype of ``delays``."""

@@ -12,8 +12,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transom.config import DecoderConfig
-from transom.decoder.delay import MAX_DELAY_TOKENS, delay_embedding
+from transom.config import MAX_DELAY_TOKENS, DecoderConfig
+from transom.decoder.delay import delay_embedding
 from transom.decoder.layer import DecoderLayer
 from transom.layers.attention import LayerCache
 from transom.layers.norm import RMSNorm

@@ -61,7 +61,14 @@ class InboxDrained:
     """A session whose inbox was full has room again."""
 
 
-Event = TextDelta | TurnCompleted | TurnFailed | InboxDrained
+@dataclass(frozen=True)
+class SessionEnded:
+    """The engine has stopped: no event follows, and the session takes nothing more."""
+
+    message: str
+
+
+Event = TextDelta | TurnCompleted | TurnFailed | InboxDrained | SessionEnded
 Publish = Callable[[Event], None]
 
 
@@ -87,11 +94,10 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """A snapshot for health pages and tests; blocks are cache blocks over all groups."""
+    """A snapshot; blocks are cache blocks over all groups."""
 
     active_sessions: int
     free_blocks: int
-    total_blocks: int
     steps: int
 
 
@@ -132,12 +138,17 @@ class Engine(Protocol):
         """What this engine serves."""
         ...
 
+    @property
+    def is_running(self) -> bool:
+        """Whether sessions are admitted; False for good once the engine has stopped, whatever the reason."""
+        ...
+
     def start(self) -> None:
-        """Warm up and start stepping. Idempotent."""
+        """Warm up and start stepping. Idempotent; raises EngineError after ``stop``."""
         ...
 
     def stop(self) -> None:
-        """End all sessions with TurnFailed for open turns, and the thread. Idempotent."""
+        """End all sessions (TurnFailed for open turns, then SessionEnded) and the thread. Idempotent."""
         ...
 
     def open_session(self, options: SessionOptions, publish: Publish) -> EngineSession:

@@ -39,8 +39,8 @@ class RowResult:
 class BatchRunner(Protocol):
     """Runs steps: the model's runner, or a script."""
 
-    def step(self, batch: Sequence[StreamRow], num_token_ids: int) -> list[RowResult]:
-        """One result a row, its token among the first ``num_token_ids``. If it raises, the step was not taken."""
+    def step(self, batch: Sequence[StreamRow]) -> list[RowResult]:
+        """One result a row. If it raises, the step was not taken."""
         ...
 
 

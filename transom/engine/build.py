@@ -9,14 +9,14 @@ from pathlib import Path
 
 import torch
 
-from transom.config import CacheConfig, DType, EngineConfig, ModelConfig
+from transom.config import MAX_DELAY_TOKENS, TOKEN_MS, CacheConfig, DType, EngineConfig, ModelConfig
 from transom.engine.api import EngineInfo
 from transom.engine.engine import Engine
 from transom.engine.model import SpeechModel, build_model
 from transom.engine.prefix import SilentPrefix
 from transom.engine.runner import Runner
 from transom.engine.stepper import Stepper
-from transom.engine.turn import MAX_DELAY_TOKENS, TOKEN_MS, Prompt
+from transom.engine.turn import Prompt
 from transom.errors import ConfigError
 from transom.kernels.backend import AttentionBackend
 from transom.kernels.select import select_backend
@@ -72,7 +72,13 @@ def build_engine(
     backend = backend or select_backend(config.attention_backend, model.device, model.dtype, heads)
     layout = make_layout(loaded, cache_config, config, backend, prompt)
     max_sessions = min(config.max_sessions, streams_that_fit(layout))
-    logger.info("%s: up to %d sessions, attention on %s", loaded.name, max_sessions, backend.name)
+    if max_sessions < config.max_sessions:
+        logger.warning(
+            "the cache holds %d sessions, not %d: each may need %d MiB; give it more with --cache-memory",
+            max_sessions,
+            config.max_sessions,
+            -(-sum(group.stream_bytes for group in layout.groups) // 2**20),
+        )
     runner = Runner(model, layout, backend, num_rows=max_sessions)
     cache = CacheManager([group.group for group in layout.groups])
     info = EngineInfo(
@@ -118,6 +124,8 @@ def _check_tokenizer(config: ModelConfig, tokenizer: Tokenizer, folder: Path) ->
         ("mel bins", tokenizer.audio.num_mel_bins, config.audio.num_mel_bins),
         ("sampling rate", tokenizer.audio.sampling_rate, config.audio.sample_rate),
         ("hop length", tokenizer.audio.hop_length, config.audio.hop_length),
+        ("window size", tokenizer.audio.window_size, config.audio.n_fft),
+        ("frame rate", tokenizer.audio.frame_rate, 1000 / TOKEN_MS),
     )
     for what, of_tokenizer, of_model in facts:
         if of_tokenizer != of_model:
@@ -125,3 +133,8 @@ def _check_tokenizer(config: ModelConfig, tokenizer: Tokenizer, folder: Path) ->
                 f"{folder / TOKENIZER_FILE} has {what} {of_tokenizer}, but the model's config has {of_model}: "
                 "the two files belong to different models"
             )
+    if not 0 < tokenizer.audio.transcription_delay_ms <= MAX_DELAY_TOKENS * TOKEN_MS:
+        raise ConfigError(
+            f"{folder / TOKENIZER_FILE} has transcription_delay_ms {tokenizer.audio.transcription_delay_ms}: "
+            f"it must be from 1 to {MAX_DELAY_TOKENS * TOKEN_MS}"
+        )

@@ -37,13 +37,15 @@ class Engine:
         return int(self._config.max_backlog_seconds * self.info.sample_rate)
 
     def start(self) -> None:
-        """Warm up and start stepping. Idempotent."""
+        """Warm up and start stepping. Idempotent; raises EngineError after ``stop``."""
         if not self.is_running:
             self.run_without_thread()
             self._thread.start()
 
     def run_without_thread(self) -> None:
         """Warm up and admit sessions; steps are run by whoever calls :meth:`run_step`."""
+        if self._state != "new":
+            raise EngineError("the engine has been stopped; make a new one")
         self.stepper.warm_up()
         self._state = "running"
 
@@ -52,7 +54,7 @@ class Engine:
         self._wake.set()
 
     def stop(self) -> None:
-        """End all sessions with TurnFailed for open turns, and the thread. Idempotent."""
+        """End all sessions (TurnFailed for open turns, then SessionEnded) and the thread. Idempotent."""
         with self._lock:
             was_running, self._state = self.is_running, "stopped"
         self.wake()
@@ -86,7 +88,6 @@ class Engine:
         return EngineStats(
             active_sessions=len(self._taken_places),
             free_blocks=self.stepper.cache.num_free_blocks,
-            total_blocks=self.stepper.cache.num_blocks,
             steps=self.stepper.num_steps,
         )
 

@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from transom.config import AudioConfig, EngineConfig
+from transom.config import TOKEN_MS, AudioConfig, EngineConfig
 from transom.engine.api import EngineInfo, Samples, SessionOptions
 from transom.engine.batch import RowResult, StreamRow
 from transom.engine.engine import Engine
 from transom.engine.fake_script import Script, ScriptedTurn
 from transom.engine.session import Item, Session, SessionHooks
 from transom.engine.stepper import Stepper
-from transom.engine.turn import TOKEN_MS, Prompt
+from transom.engine.turn import Prompt
 from transom.kvcache.manager import CacheGroup, CacheManager
 from transom.kvcache.table import StreamTables
 
@@ -82,7 +82,7 @@ class ScriptedRunner:
     def warm_up(self, delay_tokens: int) -> None:
         """Nothing to wait for."""
 
-    def step(self, batch: Sequence[StreamRow], num_token_ids: int) -> list[RowResult]:
+    def step(self, batch: Sequence[StreamRow]) -> list[RowResult]:
         """Hear what the rows bring and say what is due."""
         for row in batch:
             self._raise_if_scripted(row, is_alone=len(batch) == 1)

@@ -39,8 +39,12 @@ class SilentPrefix:
         """Tables of a new stream at ``row``, its prefix in place. Raises CacheFullError."""
         prefixes = self._prefixes(delay_tokens) if self._prompt.shared_tokens else []
         tables, copies = self._cache.open(prefixes)
-        self._runner.arena.copy_blocks(copies)
-        self._runner.set_state(row, self._state)
+        try:
+            self._runner.arena.copy_blocks(copies)
+            self._runner.set_state(row, self._state)
+        except BaseException:
+            self._cache.close(tables)
+            raise
         return tables
 
     def warm_up(self, delay_tokens: int) -> None:

@@ -49,12 +49,12 @@ class Runner:
         self._states.write(torch.tensor([row], device=self.model.device), state)
 
     @torch.inference_mode()
-    def step(self, batch: Sequence[StreamRow], num_token_ids: int) -> list[RowResult]:
-        """Run a batch and choose each stream's next token among the first ``num_token_ids``."""
+    def step(self, batch: Sequence[StreamRow]) -> list[RowResult]:
+        """Run a batch and choose each stream's next token."""
         rows = torch.tensor([row.row for row in batch], device=self.model.device)
         audio, state = self.encode(batch, self._states.read(rows))
         hidden = self.decode(batch, audio)
-        results = self._choose(batch, hidden, num_token_ids)
+        results = self._choose(batch, hidden)
         self._states.write(rows, state)
         return results
 
@@ -119,7 +119,7 @@ class Runner:
             caches.append(LayerCache(self._backend, self.arena.layer(place), by_group[place.group]))
         return caches
 
-    def _choose(self, batch: Sequence[StreamRow], hidden: torch.Tensor, num_token_ids: int) -> list[RowResult]:
+    def _choose(self, batch: Sequence[StreamRow], hidden: torch.Tensor) -> list[RowResult]:
         """Greedy choice at the last row of every stream that wants a token."""
         last_rows = np.cumsum([row.num_tokens for row in batch]) - 1
         wanted = [index for index, row in enumerate(batch) if row.share.wants_token]
@@ -127,7 +127,6 @@ class Runner:
         if not wanted:
             return results
         logits = self.model.decoder.logits(hidden[torch.from_numpy(last_rows[wanted]).to(hidden.device)])
-        logits = logits[:, :num_token_ids]
         finite = logits.isfinite().all(dim=-1).tolist()
         chosen = logits.argmax(dim=-1).tolist()
         for index, token_id, is_finite in zip(wanted, chosen, finite, strict=True):

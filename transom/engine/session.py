@@ -13,10 +13,21 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transom.engine.api import Event, InboxDrained, Publish, Samples, SessionOptions
+from transom.engine.api import (
+    Event,
+    InboxDrained,
+    Publish,
+    Samples,
+    SessionOptions,
+    TextDelta,
+    TurnCompleted,
+    TurnFailed,
+)
 from transom.errors import EngineError, InputOverflowError
 
 HARD_LIMIT_FACTOR = 8
+MAX_ITEMS = 4096
+TURN_EVENTS = (TextDelta, TurnCompleted, TurnFailed)
 
 
 @dataclass(frozen=True)
@@ -74,13 +85,14 @@ class Session:
         self._turn = 0
         self._cleared: set[int] = set()
         self._was_full = False
+        self._ended = False
         self._closed = False
 
     @property
     def is_full(self) -> bool:
         """Whether the caller should wait for InboxDrained before it appends more."""
         with self._lock:
-            is_full = self._num_samples >= self._max_samples
+            is_full = self._num_samples >= self._max_samples or len(self._items) >= MAX_ITEMS
             self._was_full |= is_full
             return is_full
 
@@ -99,7 +111,7 @@ class Session:
                     "bound; wait for the inbox to drain before sending more audio"
                 )
             if len(samples):
-                self._items.append(np.asarray(samples, np.float32))
+                self._put(np.asarray(samples, np.float32))
                 self._num_samples += len(samples)
         self._hooks.on_input()
 
@@ -107,8 +119,8 @@ class Session:
         """End the turn and return its number."""
         with self._lock:
             self._require_open()
+            self._put(CommitTurn(self._turn))
             turn, self._turn = self._turn, self._turn + 1
-            self._items.append(CommitTurn(turn))
         self._hooks.on_input()
         return turn
 
@@ -135,7 +147,7 @@ class Session:
         change = ChangeDelay(self._hooks.delay_tokens(delay_ms))
         with self._lock:
             self._require_open()
-            self._items.append(change)
+            self._put(change)
         self._hooks.on_input()
 
     def close(self) -> None:
@@ -156,15 +168,23 @@ class Session:
             item = self._items.popleft()
             if isinstance(item, np.ndarray):
                 self._num_samples -= len(item)
-            if self._was_full and self._num_samples <= self._max_samples // 2:
+            has_room = self._num_samples <= self._max_samples // 2 and len(self._items) <= MAX_ITEMS // 2
+            if self._was_full and has_room:
                 self._was_full = False
                 self._hooks.publish(InboxDrained())
             return item
 
+    def end(self) -> list[Item]:
+        """Refuse what comes from now on, and give up what waits; the engine still publishes before it closes."""
+        with self._lock:
+            self._ended = True
+            items, self._items = list(self._items), deque()
+            return items
+
     def publish(self, event: Event) -> None:
         """Hand an event to the client, unless it has left or has cleared the event's turn."""
         with self._lock:
-            if self._closed or (not isinstance(event, InboxDrained) and event.turn in self._cleared):
+            if self._closed or (isinstance(event, TURN_EVENTS) and event.turn in self._cleared):
                 return
             self._hooks.publish(event)
 
@@ -174,5 +194,10 @@ class Session:
             self._cleared.discard(turn)
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._closed or self._ended:
             raise EngineError("the session is closed")
+
+    def _put(self, item: Item) -> None:
+        if len(self._items) >= HARD_LIMIT_FACTOR * MAX_ITEMS:
+            raise InputOverflowError(f"{len(self._items)} pieces of input wait; wait for the inbox to drain")
+        self._items.append(item)

@@ -96,6 +96,10 @@ class Stepper:
         except CacheFullError as error:
             stream.fail(error.code, str(error))
             return None
+        except Exception as error:  # opening runs the model: see _run_isolated
+            logger.exception("a stream could not begin")
+            stream.fail(EngineError.code, f"a step of the model failed: {error}")
+            return None
         return StreamRow(stream.row, stream.tables, turn.delay_tokens, turn.take(num_tokens))
 
     def _run_isolated(self, batch: list[StreamRow]) -> list[RowResult]:
@@ -103,11 +107,12 @@ class Stepper:
         if not batch:
             return []
         try:
-            return self.runner.step(batch, self._vocabulary.vocab_size)
+            return self.runner.step(batch)
         except Exception as error:  # whatever a step raises must end one turn, never the loop
             if len(batch) == 1:
                 logger.exception("a step failed")
                 return [RowResult(error=f"a step of the model failed: {error}")]
+            logger.warning("a step of %d streams failed; each of them is run alone", len(batch), exc_info=True)
             return [self._run_isolated([row])[0] for row in batch]
 
     def _finish_row(self, stream: Stream, result: RowResult) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
+from transom.engine.api import SessionEnded, TextDelta, TurnCompleted, TurnFailed
 from transom.engine.session import ChangeDelay, ClearTurn, CommitTurn, Session
 from transom.engine.turn import Turn
 from transom.errors import EngineError
@@ -100,12 +100,13 @@ class Stream:
 
     def stop(self, message: str) -> None:
         """Fail the open turn and every turn that waits in the mailbox, and end the session."""
+        items = self.session.end()
         if self.turn is not None:
             self.fail(EngineError.code, message)
         answered = self._failed_turn
         number = self._next_number if answered is None else answered
         unanswered = set()
-        while (item := self.session.take()) is not None:
+        for item in items:
             if isinstance(item, ClearTurn):
                 unanswered.discard(item.turn)
             elif not isinstance(item, ChangeDelay):
@@ -114,6 +115,7 @@ class Stream:
                 number = item.turn + 1
         for waiting in sorted(unanswered - {answered}):
             self.session.publish(TurnFailed(waiting, EngineError.code, message))
+        self.session.publish(SessionEnded(message))
         self.session.close()
 
     def _commit(self, number: int) -> None:

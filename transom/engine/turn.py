@@ -12,14 +12,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from transom.audio.windows import TokenWindows
-from transom.config import AudioConfig
+from transom.config import MAX_DELAY_TOKENS, TOKEN_MS, AudioConfig
 from transom.engine.api import Samples
 from transom.errors import ConfigError
 from transom.tokenizer.detokenizer import Detokenizer
 
 EXTRA_RIGHT_PAD_TOKENS = 11
-TOKEN_MS = 80
-MAX_DELAY_TOKENS = 63
 
 
 @dataclass(frozen=True)

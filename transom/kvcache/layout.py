@@ -148,7 +148,7 @@ def _fill_budget(groups: Sequence[GroupLayout], budget_bytes: int) -> tuple[Grou
         needs = ", ".join(f"{layout.group.name} {layout.stream_bytes}" for layout in groups)
         raise ConfigError(
             f"a cache budget of {budget_bytes} bytes holds no stream: one needs {stream_bytes} bytes ({needs}). "
-            "Raise the cache budget, or lower max_step_tokens or full_attention_tokens."
+            "Give it more with --cache-memory."
         )
     return tuple(
         replace(

@@ -180,8 +180,8 @@ class CacheManager:
         if len(table.blocks) - num_evicted + num_added > group.max_stream_blocks:
             raise CacheFullError(
                 f"a stream may hold {group.max_stream_blocks} blocks of {group.block_size} tokens in cache group "
-                f"{name!r} and needs more at token {first_token + num_new_tokens}. End the turn, feed fewer tokens "
-                "in one step, or raise full_attention_tokens if the model has layers without a window."
+                f"{name!r} and needs more at token {first_token + num_new_tokens}. End the turn sooner, "
+                "or raise --full-attention-tokens for a model that has layers without a window."
             )
         pool.require_free(num_added, table.blocks[:num_evicted])
         return _Change(table, pool, num_evicted, num_added)

@@ -36,7 +36,7 @@ def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
 
     app = FastAPI(title="Transom", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     problems.install_handlers(app)
-    app.include_router(ops.make_router(engine.info))
+    app.include_router(ops.make_router(engine))
 
     @app.websocket("/v1/realtime")
     async def realtime(websocket: WebSocket) -> None:

@@ -43,8 +43,12 @@ class AudioIntake:
         return tail
 
     def clear(self) -> None:
-        """Forget the turn."""
+        """Forget the turn, which the client ended: its next byte begins a sample."""
         self._decoder.reset()
+        self.drop_turn()
+
+    def drop_turn(self) -> None:
+        """Forget the turn, which the client does not know to have ended: its next byte may be half a sample."""
         self._resampler.reset()
         self._num_samples, self._ms_at_other_rates = 0, 0.0
 

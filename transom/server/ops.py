@@ -8,13 +8,14 @@ from typing import Any
 
 from fastapi import APIRouter, Response
 
-from transom.engine.api import EngineInfo
+from transom.engine.api import Engine
 from transom.server.problems import problem
 
 
-def make_router(info: EngineInfo) -> APIRouter:
+def make_router(engine: Engine) -> APIRouter:
     """``/health`` and OpenAI's ``/v1/models``."""
     router = APIRouter()
+    info = engine.info
     model: dict[str, Any] = {
         "id": info.model,
         "object": "model",
@@ -24,7 +25,7 @@ def make_router(info: EngineInfo) -> APIRouter:
 
     @router.get("/health")
     async def health() -> Response:
-        return Response()
+        return Response(status_code=HTTPStatus.OK if engine.is_running else HTTPStatus.SERVICE_UNAVAILABLE)
 
     @router.get("/v1/models")
     async def list_models() -> dict[str, Any]:

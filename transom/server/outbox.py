@@ -22,6 +22,7 @@ class Outbox:
         self._frames: deque[str] = deque()
         self._delta: ServerEvent | None = None
         self._num_chars = 0
+        self._has_ended = False
         self._changed = asyncio.Event()
 
     @property
@@ -43,9 +44,16 @@ class Outbox:
                 self._add_frame(event)
         self._changed.set()
 
-    async def get(self) -> str:
-        """Wait for the next frame and take it."""
+    def end(self) -> None:
+        """Nothing follows what waits now."""
+        self._has_ended = True
+        self._changed.set()
+
+    async def get(self) -> str | None:
+        """Wait for the next frame and take it; None after the last one."""
         while not self._frames and self._delta is None:
+            if self._has_ended:
+                return None
             self._changed.clear()
             await self._changed.wait()
         if not self._frames:

@@ -17,6 +17,7 @@ from transom.engine.api import (
     Engine,
     Event,
     InboxDrained,
+    SessionEnded,
     SessionOptions,
     TextDelta,
     TurnCompleted,
@@ -43,6 +44,7 @@ from transom.server.wire.parse import event_id_of, parse_event
 from transom.server.wire.session import WireSession
 
 BYTES_PER_SAMPLE = 2
+CLOSE_INTERNAL_ERROR = 1011
 
 logger = logging.getLogger(__name__)
 
@@ -84,8 +86,9 @@ class RealtimeConnection:
         self._session.close()
 
     async def _send_frames(self) -> None:
-        while True:
-            await self._websocket.send_text(await self._outbox.get())
+        while (frame := await self._outbox.get()) is not None:
+            await self._websocket.send_text(frame)
+        await self._websocket.close(CLOSE_INTERNAL_ERROR, "the engine has stopped")
 
     async def _receive_frames(self) -> None:
         while True:
@@ -134,9 +137,9 @@ class RealtimeConnection:
         """Feed a second at a time: a long append neither overfills the inbox nor holds up the event loop."""
         step = command.sample_rate * BYTES_PER_SAMPLE
         for start in range(0, len(command.audio), step):
-            samples = self._intake.push(command.audio[start : start + step], command.sample_rate)
             await self._wait_for_engine()
-            self._session.append(samples)
+            # No await between the two: a turn that fails in between would leave its samples to the next.
+            self._session.append(self._intake.push(command.audio[start : start + step], command.sample_rate))
             await asyncio.sleep(0)
 
     def _commit(self, command: Commit) -> None:
@@ -176,6 +179,8 @@ class RealtimeConnection:
         match event:
             case InboxDrained():
                 return
+            case SessionEnded():
+                self._outbox.end()
             case TextDelta():
                 if self._is_live(event.turn):
                     self._tell(event)
@@ -192,8 +197,9 @@ class RealtimeConnection:
             self._open_turns.remove(failure.turn)
         else:
             # The turn was still growing. End it for the client, too, so that its next audio begins a new turn.
+            self._intake.drop_turn()
             with contextlib.suppress(EngineError):  # the engine stops: there is no next turn
-                self._clear()
+                self._last_cleared_turn = self._session.clear()
             self._tell(TurnCommitted(failure.turn))
         self._tell(failure)
 

@@ -1,7 +1,7 @@
 """Reads a model folder's configuration into :class:`ModelConfig`, and writes one.
 
 ``config.json`` (Hugging Face) is preferred over ``params.json`` (Mistral) where both lie in the folder, as the
-original Voxtral repository has it: only the former states the default delay.
+original Voxtral repository has it. The delay that is served is that of the tokenizer file.
 """
 
 from __future__ import annotations
