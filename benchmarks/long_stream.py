@@ -30,7 +30,6 @@ from tests.parity.offline import whisper_config
 from transom.config import CacheConfig, EngineConfig
 from transom.engine.api import SessionOptions
 from transom.engine.build import LoadedModel, build_engine
-from transom.engine.session import Session, SessionHooks
 
 TOKENS_PER_HOUR = 45_000
 NUM_PARTS = 10
@@ -63,11 +62,9 @@ class LoneStream:
 
     def __init__(self, loaded: LoadedModel) -> None:
         config = EngineConfig(max_sessions=1)
-        self.stepper = build_engine(loaded, CacheConfig(budget_bytes=16 << 20), config).stepper
-        self.stepper.warm_up()
-        hooks = SessionHooks(lambda event: None, self.stepper.prompt.delay_tokens, lambda: None, lambda: None)
-        self._session = Session(SessionOptions(), place=0, max_samples=10 * 16_000, hooks=hooks)
-        self.stepper.admit([self._session])
+        self._engine = build_engine(loaded, CacheConfig(budget_bytes=16 << 20), config)
+        self._engine.run_without_thread()
+        self._session = self._engine.open_session(SessionOptions(), lambda event: None)
         self._audio = tones(60.0, seed=1)
         self.max_blocks = 0
 
@@ -78,9 +75,9 @@ class LoneStream:
         times_ns = []
         for _ in range(num_steps):
             start = time.process_time_ns()
-            self.stepper.step()
+            self._engine.run_step()
             times_ns.append(time.process_time_ns() - start)
-            cache = self.stepper.cache
+            cache = self._engine.stepper.cache
             self.max_blocks = max(self.max_blocks, cache.num_blocks - cache.num_free_blocks)
         return times_ns
 

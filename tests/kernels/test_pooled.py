@@ -14,7 +14,7 @@ from tests.kernels.conftest import Target
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf
 from transom.kernels.cpu import CpuAttention
 from transom.kernels.flash import FlashAttention
-from transom.kernels.pooled import PooledAttention, notice_young, pooled_block_sizes
+from transom.kernels.pooled import PooledAttention, pooled_block_sizes
 from transom.kernels.reference import ReferenceAttention
 
 POOL = 4
@@ -106,10 +106,9 @@ def test_other_backends_are_refused_with_the_list() -> None:
         PooledAttention(ReferenceAttention(), POOL)
 
 
-def test_only_a_young_backend_is_announced_and_only_once(caplog: pytest.LogCaptureFixture) -> None:
-    notice_young.cache_clear()
+def test_only_a_young_backend_is_announced_once_an_engine(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        for name in ("cpu", "flash", "triton", "triton"):
+        for name in ("cpu", "flash", "triton"):
             PooledAttention(StandIn(name), POOL)
     assert len(caplog.records) == 1
     assert "triton" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,12 +10,14 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from fastapi import FastAPI
 
 from tests.server.conftest import RunningServer
 from transom.cli import main
 from transom.commands.engine_options import delay_ms, memory
 from transom.errors import ConfigError
 from transom.server.run import bind
+from transom.server.settings import ServerSettings
 
 
 def test_the_ready_line_has_the_url_and_an_interrupt_ends_it_cleanly() -> None:
@@ -38,7 +41,7 @@ def test_the_ready_line_has_the_url_and_an_interrupt_ends_it_cleanly() -> None:
             assert response.status == 200
         process.send_signal(signal.SIGINT)
         rest = process.communicate(timeout=30)
-    assert ready_line.startswith("Transom serves fake at http://127.0.0.1:")
+    assert ready_line.startswith("Transom serves fake (scripted text, no model) at http://127.0.0.1:")
     assert (process.returncode, rest) == (0, ("", ""))
 
 
@@ -56,6 +59,24 @@ def test_a_second_server_on_the_port_is_told_at_once(
 def test_the_port_is_taken_while_the_first_server_still_loads() -> None:
     with bind("127.0.0.1", 0) as loading, pytest.raises(ConfigError, match="already in use"):
         bind("127.0.0.1", loading.getsockname()[1])
+
+
+def test_the_delay_of_the_command_line_is_every_sessions_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = []
+
+    def serve(app: FastAPI, settings: ServerSettings, *_: object) -> None:
+        assert settings.default_delay_ms == 960
+        engines.append(app)
+
+    monkeypatch.setattr("transom.server.run.serve", serve)
+    assert main(["serve", "--engine", "fake", "--port", "0", "--delay-ms", "960"]) == 0
+    assert len(engines) == 1
+
+
+def test_idle_threads_of_a_model_wait_passively(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert main(["serve", str(tmp_path), "--port", "0"]) == 1  # no model there, but torch would have been imported
+    assert os.environ["OMP_WAIT_POLICY"] == "passive"
 
 
 def test_an_unknown_host_is_told(capsys: pytest.CaptureFixture[str]) -> None:

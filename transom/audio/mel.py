@@ -1,4 +1,4 @@
-"""Log-mel frames as Whisper and Voxtral Realtime compute them, stateless (LogMel) and streaming (StreamingLogMel).
+"""Log-mel frames as Whisper and Voxtral Realtime compute them. Stateless: ``audio.windows`` cuts a stream for it.
 
 Knows samples and frames only: no token, no model. All in float32; the floor is fixed, not one per utterance.
 
@@ -74,31 +74,3 @@ class LogMel:
         blocks = F.pad(power, (0, 0, 0, -num_frames % _BLOCK_FRAMES)).view(-1, _BLOCK_FRAMES, num_bins)
         mel = torch.bmm(blocks, self._filters.expand(len(blocks), -1, -1))
         return mel.flatten(0, 1)[:num_frames]
-
-
-class StreamingLogMel:
-    """Log-mel frames of one stream, as soon as their samples are there."""
-
-    def __init__(self, log_mel: LogMel) -> None:
-        config = log_mel.config
-        self._log_mel = log_mel
-        self._config = config
-        self._pending = self._silence(config.n_fft // 2)
-
-    def _silence(self, num_samples: int) -> torch.Tensor:
-        return torch.zeros(num_samples, device=self._log_mel.device)
-
-    def push(self, samples: torch.Tensor) -> torch.Tensor:
-        """Take ``samples`` float32 [N] of any length and return the frames they complete, [F, M]."""
-        pending = torch.cat((self._pending, samples))
-        num_frames = max(0, (len(pending) - self._config.n_fft) // self._config.hop_length + 1)
-        self._pending = pending[num_frames * self._config.hop_length :].clone()
-        if num_frames == 0:
-            return self._silence(0).view(0, self._config.num_mel_bins)
-        return self._log_mel(pending)
-
-    def flush(self) -> torch.Tensor:
-        """End the stream as if zeros followed: its last frames, [F, M], N // 160 in all since the start."""
-        frames = self.push(self._silence(self._config.n_fft // 2 - self._config.hop_length))
-        self._pending = self._silence(self._config.n_fft // 2)
-        return frames

@@ -31,11 +31,6 @@ class TokenWindows:
         self._is_finished = False
 
     @property
-    def total_samples(self) -> int:
-        """Samples appended so far; the padding of :meth:`finish` does not count."""
-        return self._total_samples
-
-    @property
     def capacity_samples(self) -> int:
         """Samples that the buffer takes up in memory."""
         return len(self._buffer)

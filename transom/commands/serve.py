@@ -46,8 +46,9 @@ def run(args: argparse.Namespace) -> None:
     listener = bind(settings.host, settings.port)
     with listener:
         engine = _make_engine(args)
-        engine.start()
-        ready_line = f"Transom serves {engine.info.model} at {url_of(listener)}/v1/realtime (Ctrl+C stops it)"
+        engine.start()  # an error here is one line; in the server it would be a traceback
+        what = f"{engine.info.model} ({engine.info.description})"
+        ready_line = f"Transom serves {what} at {url_of(listener)}/v1/realtime (Ctrl+C stops it)"
         serve(create_app(engine, settings), settings, listener, lambda: print(ready_line, flush=True))
 
 

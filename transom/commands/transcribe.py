@@ -14,7 +14,7 @@ from transom.audio.files import iter_audio
 from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine, delay_ms
 from transom.config import TOKEN_MS
 from transom.engine.api import Engine, Event, SessionOptions, TextDelta, TurnCompleted, TurnFailed
-from transom.errors import AudioError, EngineError
+from transom.errors import AudioError, EngineError, TransomError
 
 BLOCK_SECONDS = 1.0
 
@@ -30,22 +30,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(args: argparse.Namespace) -> None:
-    """Print a line a file, its name in front where there are several; raise AudioError for the unreadable ones."""
+    """Print a line a file, its name in front where there are several; raise TransomError for those that failed."""
     engine = build_model_engine(args)
     engine.start()
-    unreadable: list[str] = []
+    failures: list[str] = []
     try:
         for path in args.files:
             try:
                 text = transcribe_file(engine, path, args.delay_ms)
-            except AudioError as error:
-                unreadable.append(str(error))
+            except (AudioError, EngineError) as error:
+                failures.append(str(error))
             else:
                 print(f"{path}\t{text}" if len(args.files) > 1 else text, flush=True)
     finally:
         engine.stop()
-    if unreadable:
-        raise AudioError("\n".join(unreadable))
+    if failures:
+        raise TransomError("\n".join(failures))
 
 
 def transcribe_file(engine: Engine, path: Path, delay_ms: int | None) -> str:
@@ -73,7 +73,7 @@ def transcribe_file(engine: Engine, path: Path, delay_ms: int | None) -> str:
 def _show(bar: tqdm[Any], event: Event) -> None:
     """Move the bar to where the newest text is. Raises EngineError for a failed turn."""
     if isinstance(event, TurnFailed):
-        raise EngineError(event.message)
+        raise EngineError(f"{bar.desc}: {event.message}")
     if isinstance(event, TextDelta):
         bar.set_postfix_str(event.text.strip(), refresh=False)
         bar.update(max(0, round(event.position * TOKEN_MS / 1000) - bar.n))

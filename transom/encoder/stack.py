@@ -54,13 +54,11 @@ class Encoder(nn.Module):
         frames = self._frame_positions(step.positions)
         if self.config.pos_embed == "sinusoidal":
             x = x + self.sinusoids[frames % len(self.sinusoids)].view_as(x)
-        angles: dict[int, RotaryAngles | None] = {}
+        # A layer that lags turns its queries and keys too far by the same angle, which their products do not see.
+        angles = self._angles(frames, x.dtype)
         held = []
         for index, layer in enumerate(self.layers):
-            lag_frames = self.config.key_lag_tokens(index) * self.config.downsample_factor
-            if lag_frames not in angles:
-                angles[lag_frames] = self._angles(frames - lag_frames, x.dtype)
-            x, held_back = layer(x, angles[lag_frames], step.caches[index], state.held(index), step.layout)
+            x, held_back = layer(x, angles, step.caches[index], state.held(index), step.layout)
             held.append(held_back)
         new_state = EncoderState(
             mel_tail,

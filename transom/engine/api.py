@@ -88,8 +88,7 @@ class EngineInfo:
     sample_rate: int
     default_delay_ms: int
     max_sessions: int
-    attention_backend: str
-    description: str = ""
+    description: str
 
 
 @dataclass(frozen=True)

@@ -65,17 +65,19 @@ class ScriptedRunner:
     def __init__(self, cache: CacheManager, vocabulary: FakeVocabulary) -> None:
         self._cache = cache
         self._vocabulary = vocabulary
+        self._assigned: dict[int, Script] = {}
         self._scripts: dict[int, Script] = {}
         self._turns: dict[int, ScriptedTurn] = {}
         self._num_heard: dict[int, int] = {}
 
     def assign(self, row: int, script: Script) -> None:
-        """The script of the session that takes a place."""
-        self._scripts[row] = script
-        self._num_heard[row] = 0
+        """The script of the session that takes a place, from its first turn on. May be called from any thread."""
+        self._assigned[row] = script
 
     def open(self, row: int, delay_tokens: int) -> StreamTables:
         """Begin a turn."""
+        if (script := self._assigned.pop(row, None)) is not None:
+            self._scripts[row], self._num_heard[row] = script, 0
         self._turns[row] = ScriptedTurn(self._scripts[row])
         return self._cache.open()[0]
 
@@ -153,9 +155,7 @@ class FakeEngine(Engine):
             audio=AUDIO,
         )
         stepper = Stepper(runner, cache, runner, prompt, vocabulary, MAX_STEP_TOKENS)
-        info = EngineInfo(
-            "fake", AUDIO.sample_rate, default_delay_ms, max_sessions, "none", "scripted text, no model"
-        )
+        info = EngineInfo("fake", AUDIO.sample_rate, default_delay_ms, max_sessions, "scripted text, no model")
         super().__init__(info, stepper, EngineConfig(max_backlog_seconds=max_backlog_seconds))
         self._runner = runner
         self._script_of = script_of

@@ -10,7 +10,6 @@ Legend: P pages, B page size in tokens, G key/value heads, K head dim, H query h
 from __future__ import annotations
 
 import logging
-from functools import cache as cached
 from math import gcd
 
 import torch
@@ -38,7 +37,11 @@ class PooledAttention:
                 f"choose one of {', '.join(POOLED_BACKENDS)}"
             )
         if backend.name in YOUNG_BACKENDS:
-            notice_young(backend.name)
+            logger.warning(
+                "attention backend %s is young on pooled encoders: if transcripts look wrong, compare with another "
+                "(--attention-backend) and report it",
+                backend.name,
+            )
         self._backend = backend
         self.pool_size = pool_size
         self.name = backend.name
@@ -88,13 +91,3 @@ def _check_expanded(rows: torch.Tensor, metadata: AttentionMetadata) -> None:
             f"{rows.shape[0]} frames with metadata of {metadata.slots.shape[0]}: "
             "pass what PooledAttention.expand returned"
         )
-
-
-@cached
-def notice_young(name: str) -> None:
-    """Log once a process that pooling is new on this backend."""
-    logger.warning(
-        "attention backend %s is young on pooled encoders: if transcripts look wrong, compare with another "
-        "(--attention-backend) and report it",
-        name,
-    )

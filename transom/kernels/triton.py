@@ -10,6 +10,7 @@ head r of the group at row j * R + r) by tile_n keys, padded to padded_dim >= K.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
@@ -215,22 +216,23 @@ class TritonAttention:
             raise ValueError(f"rows of {tuple(keys.shape[1:])} do not fit pages of {tuple(cache.keys.shape[2:])}")
         if num_rows == 0:
             return
-        write_kernel[(num_rows,)](
-            keys,
-            values,
-            cache.keys,
-            cache.values,
-            metadata.slots,
-            *_row_strides(keys),
-            *_row_strides(values),
-            *_page_strides(cache),
-            block_rows=cache.keys.shape[1],
-            num_kv_heads=num_kv_heads,
-            head_dim=head_dim,
-            padded_heads=triton.next_power_of_2(num_kv_heads),
-            padded_dim=triton.next_power_of_2(head_dim),
-            enable_fp_fusion=True,
-        )
+        with _on(keys.device):
+            write_kernel[(num_rows,)](
+                keys,
+                values,
+                cache.keys,
+                cache.values,
+                metadata.slots,
+                *_row_strides(keys),
+                *_row_strides(values),
+                *_page_strides(cache),
+                block_rows=cache.keys.shape[1],
+                num_kv_heads=num_kv_heads,
+                head_dim=head_dim,
+                padded_heads=triton.next_power_of_2(num_kv_heads),
+                padded_dim=triton.next_power_of_2(head_dim),
+                enable_fp_fusion=True,
+            )
 
     def attend(
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
@@ -247,25 +249,31 @@ class TritonAttention:
         output = torch.empty(queries.shape, dtype=queries.dtype, device=queries.device)
         if output.numel() == 0:
             return output
-        attend_kernel[(triton.cdiv(num_rows, tiles.rows), num_kv_heads, metadata.seq_lens.shape[0])](
-            output,
-            queries,
-            cache.keys,
-            cache.values,
-            metadata.query_start,
-            metadata.seq_lens,
-            metadata.block_table,
-            scale * LOG2_E,
-            metadata.block_table.stride(0),
-            *_row_strides(output),
-            *_row_strides(queries),
-            *_page_strides(cache),
-            **constants,
-            num_warps=tiles.warps,
-            num_stages=PIPELINE_STAGES,
-            enable_fp_fusion=True,
-        )
+        with _on(queries.device):
+            attend_kernel[(triton.cdiv(num_rows, tiles.rows), num_kv_heads, metadata.seq_lens.shape[0])](
+                output,
+                queries,
+                cache.keys,
+                cache.values,
+                metadata.query_start,
+                metadata.seq_lens,
+                metadata.block_table,
+                scale * LOG2_E,
+                metadata.block_table.stride(0),
+                *_row_strides(output),
+                *_row_strides(queries),
+                *_page_strides(cache),
+                **constants,
+                num_warps=tiles.warps,
+                num_stages=PIPELINE_STAGES,
+                enable_fp_fusion=True,
+            )
         return output
+
+
+def _on(device: torch.device) -> AbstractContextManager[object]:
+    """Triton launches on the thread's current GPU, which need not be the tensors'."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def _row_strides(rows: torch.Tensor) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """The settings of an OpenAI transcription session: how an update changes them and how they are shown.
 
-An update is merged: only what it names changes, null returns to the default, unknown keys are ignored. An update with
-a wrong value changes nothing at all. The shape is ``audio.input.{format, transcription, noise_reduction,
+An update is merged: only what it names changes, null clears a text or the delay, unknown keys are ignored. An
+update with a wrong value changes nothing at all. The shape is ``audio.input.{format, transcription, noise_reduction,
 turn_detection}``; the flat shape of the beta is translated into it. What this server cannot do (voice activity
 detection, noise reduction) is accepted and shown as null, because clients take an error event for a broken session.
 """
