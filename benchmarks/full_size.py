@@ -24,7 +24,6 @@ from tests.engines import tones
 from transom.config import CacheConfig, EngineConfig
 from transom.engine.api import SessionOptions
 from transom.engine.build import build_engine, load_model
-from transom.engine.session import Session, SessionHooks
 from transom.weights.names import Layout
 
 MAX_MEMORY_RATIO = 1.15
@@ -36,22 +35,20 @@ def step_times(folder: Path, num_steps: int) -> list[float]:
     start = time.perf_counter()
     loaded = load_model(folder, "4b-random", "cpu")
     print(f"loaded in {time.perf_counter() - start:.1f} s as {loaded.dtype}", flush=True)
-    config = EngineConfig(max_sessions=1)
-    stepper = build_engine(loaded, CacheConfig(budget_bytes=CACHE_BYTES), config).stepper
+    engine = build_engine(loaded, CacheConfig(budget_bytes=CACHE_BYTES), EngineConfig(max_sessions=1))
     start = time.perf_counter()
-    stepper.warm_up()
+    engine.run_without_thread()
     print(
-        f"silent prefix of {stepper.prompt.shared_tokens} tokens in {time.perf_counter() - start:.1f} s", flush=True
+        f"silent prefix of {engine.stepper.prompt.shared_tokens} tokens in {time.perf_counter() - start:.1f} s",
+        flush=True,
     )
-    hooks = SessionHooks(lambda event: None, stepper.prompt.delay_tokens, lambda: None, lambda: None)
-    session = Session(SessionOptions(), place=0, max_samples=1 << 20, hooks=hooks)
-    stepper.admit([session])
+    session = engine.open_session(SessionOptions(), lambda event: None)
     session.append(tones(2.0 + 0.08 * num_steps, seed=1))
-    stepper.step()  # the rest of the prompt
+    engine.run_step()  # the rest of the prompt
     seconds = []
     for _ in tqdm(range(num_steps), desc="steps", disable=None):
         start = time.perf_counter()
-        stepper.step()
+        engine.run_step()
         seconds.append(time.perf_counter() - start)
     return seconds
 

@@ -86,7 +86,7 @@ def run(hours: float) -> Iterator[Part]:
     """Let one stream grow old, and young ones beside it."""
     loaded = tiny_model(whisper_config(num_encoder_layers=1, decoder_windows=(16,)))
     old = LoneStream(loaded)
-    rounds_per_part = int(hours * TOKENS_PER_HOUR) // NUM_PARTS // OLD_STEPS
+    rounds_per_part = max(1, int(hours * TOKENS_PER_HOUR) // NUM_PARTS // OLD_STEPS)
     for part in range(NUM_PARTS):
         old.max_blocks = 0
         young = LoneStream(loaded)

@@ -49,7 +49,10 @@ def run(args: argparse.Namespace) -> None:
         engine.start()  # an error here is one line; in the server it would be a traceback
         what = f"{engine.info.model} ({engine.info.description})"
         ready_line = f"Transom serves {what} at {url_of(listener)}/v1/realtime (Ctrl+C stops it)"
-        serve(create_app(engine, settings), settings, listener, lambda: print(ready_line, flush=True))
+        try:
+            serve(create_app(engine, settings), settings, listener, lambda: print(ready_line, flush=True))
+        finally:
+            engine.stop()
 
 
 def _make_engine(args: argparse.Namespace) -> Engine:
