@@ -104,6 +104,8 @@ def _hf_model(weights: dict[str, torch.Tensor]) -> WhisperForConditionalGenerati
     config = WhisperConfig(
         vocab_size=vocabulary,
         num_mel_bins=weights["encoder.conv1.weight"].shape[1],
+        max_source_positions=len(weights["encoder.positional_embedding"]),
+        max_target_positions=len(weights["decoder.positional_embedding"]),
         d_model=size,
         encoder_layers=num_layers,
         decoder_layers=num_layers,

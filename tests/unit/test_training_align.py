@@ -60,12 +60,12 @@ def test_an_aligner_learns_where_characters_are(tmp_path: Path) -> None:
     write_shards(tmp_path, "lj", texts)
     utterances = load(tmp_path, "lj")
     features = np.fromfile(tmp_path / "lj.tf", np.float16).reshape(-1, SIZE)
-    features *= np.float16(0.1)
+    features[:] = 0
     for one in utterances:  # a character every 80 ms, each with a feature of its own
         for position, label in enumerate(labels(one)):
             features[one.first_frame // 2 + 4 * position + 2, label] = 8
     features.tofile(tmp_path / "lj.tf")
-    model = train(tmp_path, AlignConfig(steps=150, batch_size=3))
+    model = train(tmp_path, AlignConfig(steps=250, batch_size=3, dropout=0))
     for one, score, ends in align(model, hearable(tmp_path, "lj")):
         assert score > -1.0
         spikes_ms = [(4 * (sum(map(len, one.words[: i + 1])) + i - 1) + 3) * 20 for i in range(len(one.words))]
