@@ -38,11 +38,15 @@ from transom.weights.hub import bundled_model
 
 LAST, BEST = "last.pt", "best.pt"
 LOG_STEPS = 25
+ENDLESS = 10**9
 
 
 @dataclass(frozen=True)
 class LoopConfig:
-    """When what is written; validation draws ``validation_size`` utterances of ``validation_set``."""
+    """When what is written; validation draws ``validation_size`` utterances of ``validation_set``.
+
+    With ``whole_s`` the schedule is one cycle that takes so long, whatever the machine: its decay begins in time.
+    """
 
     save_s: float = 480.0
     validate_s: float = 2700.0
@@ -50,6 +54,7 @@ class LoopConfig:
     validation_size: int = 60
     delays: tuple[int, ...] = (6, 12)
     best_by: str = "decoder 12"
+    whole_s: float | None = None
 
 
 class Loop:
@@ -75,9 +80,11 @@ class Loop:
                 now = time.monotonic()
                 run.progress = replace(run.progress, training_s=run.progress.training_s + now - started)
                 bar.update()
+                self._decay_in_time()
                 if run.progress.step % LOG_STEPS == 0:
                     bar.set_postfix(self._log())
                 if run.ends_cycle:
+                    self._is_stopping = self._is_stopping or config.whole_s is not None
                     self._end_cycle()
                     saved_at = validated_at = time.monotonic()
                 elif now - validated_at > config.validate_s:
@@ -89,6 +96,14 @@ class Loop:
                 if self._is_stopping:
                     break
         self._save()
+
+    def _decay_in_time(self) -> None:
+        """Begin the decay of a run of given length when what is left is as much time as it needs."""
+        progress, whole_s = self._run.progress, self._config.whole_s
+        part = self._run.config.schedule.decay_part
+        if whole_s and progress.decay is None and progress.training_s > (1 - part) * whole_s:
+            num_steps = max(1, round(progress.step * part / (1 - part)))
+            self._run.progress = replace(progress, decay=(progress.step, progress.step + num_steps))
 
     def _keys(self) -> dict[str, float]:
         progress = self._run.progress
@@ -155,7 +170,7 @@ def prepare(args: argparse.Namespace, pools: Pools) -> Run:
     """A new run, from Whisper's encoder if its folder is given, or the one that ``last.pt`` holds."""
     pieces = Pieces.from_file(args.tokenizer)
     config = TrainConfig(
-        schedule=replace(ScheduleConfig(), **({"cycles": args.cycles} if args.cycles else {})),
+        schedule=replace(ScheduleConfig(), cycles=(ENDLESS,) if args.minutes else args.cycles),
         bfloat16=not args.float32,
         seed=args.seed,
     )
@@ -180,7 +195,11 @@ def main() -> None:
     try:
         pools = Pools(args.shards, data)
         run = prepare(args, pools)
-        loop_config = LoopConfig(save_s=60 * args.save_minutes, validate_s=60 * args.validate_minutes)
+        loop_config = LoopConfig(
+            save_s=60 * args.save_minutes,
+            validate_s=60 * args.validate_minutes,
+            whole_s=60 * args.minutes if args.minutes else None,
+        )
         validation = validation_set(args.shards, loop_config.validation_set, loop_config.validation_size)
     except (TransomError, FileNotFoundError) as error:
         raise SystemExit(str(error)) from error
@@ -212,13 +231,18 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=0, help="processes that prepare batches (default: none)")
     parser.add_argument("--steps", type=int, help="end after so many steps (default: at the end of the last cycle)")
     parser.add_argument("--seconds-per-step", type=float, default=DataConfig.seconds_per_step)
-    parser.add_argument("--cycles", type=lambda text: tuple(map(int, text.split(","))), metavar="END,END,...")
+    parser.add_argument("--cycles", type=_numbers, default=ScheduleConfig.cycles, metavar="END,END,...")
+    parser.add_argument("--minutes", type=float, help="one cycle that takes so long, instead of --cycles")
     parser.add_argument("--decay", type=int, metavar="STEPS", help="begin this cycle's decay now")
     parser.add_argument("--float32", action="store_true", help="no bfloat16 products")
     parser.add_argument("--seed", type=int, default=TrainConfig.seed)
     parser.add_argument("--save-minutes", type=float, default=8.0)
     parser.add_argument("--validate-minutes", type=float, default=45.0)
     return parser
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, text.split(",")))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from transom.errors import WeightsError
@@ -22,6 +23,7 @@ from transom.errors import WeightsError
 Tensors = dict[str, torch.Tensor]
 
 WEIGHTS_FILE = "model.bin"
+ENCODER_FILE = "encoder.safetensors"  # what training.pack leaves
 SPEC_VERSION = 6
 DTYPES = (np.float32, np.int8, np.int16, np.int32, np.float16)
 NUM_POSITIONS = 1500
@@ -70,7 +72,12 @@ class _Reader:
 
 
 def whisper_weights(folder: Path) -> Tensors:
-    """A package's weights under OpenAI's names, ``encoder.`` and ``decoder.``. Raises WeightsError."""
+    """A package's weights under OpenAI's names, ``encoder.`` and ``decoder.``. Raises WeightsError.
+
+    A folder that :mod:`training.pack` has unpacked holds the encoder's alone.
+    """
+    if (folder / ENCODER_FILE).is_file():
+        return load_file(folder / ENCODER_FILE)
     variables = read_ctranslate2(folder)
     weights = {
         f"encoder.{name}.{kind}": variables[f"encoder/{name}/{kind}"]

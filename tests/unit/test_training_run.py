@@ -183,3 +183,13 @@ def test_banded_attention_equals_masked_attention(length: int, window: int, look
     visible = (distance <= look_ahead) & (distance > -window)
     expected = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=visible)
     torch.testing.assert_close(banded_attention(queries, keys, values, window, look_ahead), expected)
+
+
+def test_a_run_of_given_length_decays_in_time_and_ends(data: StepBatches, tmp_path: Path) -> None:
+    write_shards(tmp_path, "ls_dev", TEXTS)
+    run = new_run(data, config=replace(CONFIG, schedule=replace(SCHEDULE, cycles=(10**9,))))
+    config = LoopConfig(delays=(12,), whole_s=1e-6)
+    Loop(run, tmp_path, config, validation_set(tmp_path, "ls_dev", 1)).train(map(data.__getitem__, range(9)), 9)
+    assert run.progress.step == 2  # the decay began after the first step
+    assert run.progress.decay is None
+    assert (tmp_path / "final-2.pt").exists()

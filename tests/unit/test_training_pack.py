@@ -1,0 +1,73 @@
+"""Speech and weights go into one file and come out nearly as they were."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+import torch
+
+from benchmarks.recordings import Recording
+from tests.engines import tones
+from tests.unit.test_training_align import write_package
+from training.data import select, write_shard
+from training.pack import Packed, dequantized, pack, quantized, thinned, unpack
+from training.shards import load
+from training.sources import SOURCES, Source
+from training.whisper import whisper_weights
+
+
+def test_packed_speech_unpacks_to_the_same_words_and_nearly_the_same_sound(tmp_path: Path) -> None:
+    speech, shards, fresh = tmp_path / "speech", tmp_path / "shards", tmp_path / "fresh"
+    (speech / "human").mkdir(parents=True)
+    shards.mkdir()
+    write_package(tmp_path)
+    header = "id\tspeaker\tsource\tarchive\tstart_sample\tn_samples\ttext\tword_end_ms\n"
+    for table, archive in (("train", "lj.opus"), ("dev", "ls_dev.opus")):
+        soundfile.write(speech / "human" / archive, tones(4.0, seed=1), 16_000, format="OGG", subtype="OPUS")
+        rows = f"a\ts\tls\t{archive}\t0\t32000\tone two\t900 1900\nb\ts\tls\t{archive}\t32000\t32000\tthree\t1500\n"
+        (speech / "human" / f"{table}.tsv").write_text(header + rows)
+    for source in SOURCES:
+        if source.name in ("lj", "ls_dev"):
+            write_shard(source.name, select(source, speech), shards)
+    (shards / "lj.al").write_text("a\t-0.1\t920 1910\n")  # b could not be aligned
+    pack(speech, shards, tmp_path, tmp_path / "pack.tar", budget_bytes=1e6)
+    with tarfile.open(tmp_path / "pack.tar") as tar:
+        assert {"lj.opus", "ls_dev.opus", "recordings.tsv"} <= set(tar.getnames())
+
+    unpack(tmp_path / "pack.tar", fresh)
+    (one,) = load(fresh, "lj")
+    original = load(shards, "lj")[0]
+    assert (one.words, one.ends_ms, one.num_frames) == (("one", "two"), (920, 1910), original.num_frames)
+    loud = original.mel() > -2
+    assert np.abs(one.mel() - original.mel())[loud].mean() < 0.5
+    assert [two.words for two in load(fresh, "ls_dev")] == [("one", "two"), ("three",)]
+    encoder = whisper_weights(fresh)
+    for name, tensor in whisper_weights(tmp_path).items():
+        if name.startswith("encoder."):
+            assert (encoder[name] - tensor).abs().max() <= tensor.abs().max() / 200
+
+
+def test_a_budget_thins_training_sets_alike_and_leaves_development_sets() -> None:
+    def some(name: str, share: float, count: int) -> Packed:
+        source = Source(name, "", "", "", share)
+        return Packed(
+            source, tuple(Recording(f"{name}{i}", Path(), "x", word_ends_ms=(10_000,)) for i in range(count))
+        )
+
+    sets = [some("a", 0.5, 100), some("b", 0.5, 20), some("dev", 0.0, 10)]
+    half = thinned(sets, budget_bytes=1200 * (10 * 10 + 0.5 * 120 * 10))
+    assert [len(one.recordings) for one in half] == [50, 10, 10]
+    assert thinned(sets, budget_bytes=1e9) == sets
+
+
+def test_int8_rows_keep_every_weight_within_half_a_step() -> None:
+    weights = {"conv": torch.randn(8, 3, 3), "bias": torch.randn(8), "zero": torch.zeros(2, 2)}
+    back = dequantized(quantized(weights))
+    for name in ("conv", "zero"):
+        steps = weights[name].flatten(1).abs().amax(dim=1) / 127
+        assert ((back[name] - weights[name]).abs().flatten(1).amax(dim=1) <= 0.51 * steps + 1e-12).all()
+    assert back["bias"] == pytest.approx(weights["bias"], abs=1e-3)
