@@ -40,9 +40,9 @@ ALIGNER_FILE = "aligner.pt"
 
 @dataclass(frozen=True)
 class AlignConfig:
-    """Training of the aligner; 3000 steps take some seven minutes on one CPU core."""
+    """Training of the aligner; 1200 steps take some seven minutes on one CPU core."""
 
-    steps: int = 3000
+    steps: int = 1200
     rate: float = 2e-3
     batch_size: int = 12
     dropout: float = 0.1
