@@ -70,7 +70,7 @@ def plot(run: Path) -> Path:
             continue
         for curve, (steps, values) in read_curves(run / name).items():
             if curve not in ("gradient", "invented words", "rate"):
-                axis.plot(steps, values, label=curve)
+                axis.plot(steps, values, marker=".", label=curve)
         axis.set_ylabel(label)
         axis.legend()
         axis.grid(alpha=0.3)

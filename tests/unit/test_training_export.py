@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from tests.engines import tones, transcribe
-from tests.unit.training_models import lively_model, tiny_config, tiny_pieces
+from tests.unit.training_models import earlier_name, lively_model, tiny_config, tiny_pieces
 from training.checkpoint import Checkpoint, Progress
 from training.export import export
 from training.greedy import EXTRA_RIGHT_PAD_TOKENS, greedy_ids
@@ -20,6 +20,7 @@ from transom.config import CacheConfig, EngineConfig
 from transom.engine.build import build_engine, load_model
 from transom.errors import WeightsError
 from transom.weights.hub import bundled_model
+from transom.weights.names import canonical_name
 
 LEFT_PAD_TOKENS = 8
 
@@ -58,7 +59,10 @@ def test_the_first_runs_folder_becomes_the_bundled_model(tmp_path: Path) -> None
     shape = {"d": 384, "h": 6, "f": 1536, "n_enc": 4, "W": 128, "R": 4, "dd": 384, "df": 1024, "dh": 6, "n_dec": 3}
     (source / "config.json").write_text(json.dumps({**shape, "V": 750}))
     save_file(
-        {earlier_name(name): tensor for name, tensor in load_file(bundled_model() / "model.safetensors").items()},
+        {
+            earlier_name(canonical(name)): tensor
+            for name, tensor in load_file(bundled_model() / "model.safetensors").items()
+        },
         source / "model.safetensors",
     )
     pieces = tiny_pieces().from_file(bundled_model() / "tekken.json")
@@ -67,20 +71,10 @@ def test_the_first_runs_folder_becomes_the_bundled_model(tmp_path: Path) -> None
         assert (tmp_path / "model" / name).read_bytes() == (bundled_model() / name).read_bytes()
 
 
-def earlier_name(stored: str) -> str:
-    from training.earlier_runs import IN_LAYER, TOP_LEVEL
-    from transom.weights.names import canonical_name
-
+def canonical(stored: str) -> str:
     found = canonical_name(stored)
     assert found is not None
-    name = found[0]
-    stem, _, kind = name.rpartition(".")
-    top = {ours: theirs for theirs, ours in TOP_LEVEL.items()}
-    if stem in top:
-        return f"{top[stem]}.{kind}"
-    part, _, index, rest = stem.split(".", 3)
-    inner = {ours: theirs for theirs, ours in IN_LAYER.items()}[rest]
-    return f"{'enc.layers' if part == 'encoder' else 'dec'}.{index}.{inner}.{kind}"
+    return found[0]
 
 
 def test_a_torn_checkpoint_is_named(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.unit.test_training_streams import TEXTS
-from tests.unit.training_models import log_mel, tiny_config, tiny_pieces, write_shards
+from tests.unit.training_models import earlier_name, log_mel, tiny_config, tiny_pieces, write_shards
 from training.attention import banded_attention
-from training.earlier_runs import IN_LAYER, LAYER, TOP_LEVEL, earlier_config
+from training.earlier_runs import earlier_config
 from training.losses import LossConfig
 from training.metrics import read_curves
 from training.run import Run, TrainConfig
@@ -121,18 +121,6 @@ def test_an_earlier_runs_checkpoint_is_taken_over(data: StepBatches, tmp_path: P
     taken.step(data[2])
     for name, tensor in run.model.state_dict().items():
         assert torch.equal(tensor, taken.model.state_dict()[name]), name
-
-
-def earlier_name(name: str) -> str:
-    stem, _, kind = name.rpartition(".")
-    top = {ours: theirs for theirs, ours in TOP_LEVEL.items()}
-    if stem in top:
-        return f"{top[stem]}.{kind}"
-    part, _, index, rest = stem.split(".", 3)
-    inner = {ours: theirs for theirs, ours in IN_LAYER.items()}[rest]
-    earlier = f"{'enc.layers' if part == 'encoder' else 'dec'}.{index}.{inner}"
-    assert LAYER.fullmatch(earlier)
-    return f"{earlier}.{kind}"
 
 
 def earlier_group(name: str) -> int:
