@@ -131,7 +131,7 @@ def test_a_stream_cannot_take_the_blocks_that_others_were_promised() -> None:
     cache = CheckedManager([CacheGroup("decoder_global", 16, -1, num_blocks=100, max_stream_blocks=4)])
     stream, _ = cache.open()
     cache.advance(stream, 64)
-    with pytest.raises(CacheFullError, match=r"may hold 4 blocks of 16 tokens.*full_attention_tokens"):
+    with pytest.raises(CacheFullError, match=r"may hold 4 blocks of 16 tokens.*--full-attention-tokens"):
         cache.advance(stream, 1)
     assert stream.num_tokens == 64
 
