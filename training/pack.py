@@ -3,9 +3,9 @@
     python -m training.pack pack SPEECH SHARDS WHISPER FILE [--megabytes 55]
     python -m training.pack unpack FILE SHARDS
 
-The file is a tar of one Opus archive per set (about 9 kbit/s: the loss is one more augmentation), a table of
-recordings with the word ends that were aligned here, and Whisper's encoder as int8 with a scale per row. If all
-speech does not fit, the same share of every training set is left out. Unpacking decodes the sets side by side.
+The file is a tar of one Opus archive per set (10 kbit/s: at 9 Opus would drop all above 4 kHz), a table of recordings
+with the word ends that were aligned here, and Whisper's encoder as int8 with a scale per row. If all speech does not
+fit, the same share of every training set is left out. Unpacking decodes the sets side by side.
 """
 
 from __future__ import annotations
@@ -33,47 +33,44 @@ from training.whisper import ENCODER_FILE, Tensors, whisper_weights
 
 TABLE = "recordings.tsv"
 PACKED_ENCODER = "encoder.int8.safetensors"
-COMPRESSION_LEVEL = 0.99
-BYTES_PER_SECOND = 1200  # of Opus at that level, container included; measured 1100 on LibriSpeech
+COMPRESSION_LEVEL = 0.985
+BYTES_PER_SECOND = 1280  # of Opus at that level, container included; measured 1230 on LibriSpeech and Common Voice
 SCALE_SUFFIX = ".scale"
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A set's recordings that go into the file."""
+    """A set's recordings that go into the file, and how long each is."""
 
     source: Source
     recordings: tuple[Recording, ...]
-
-    @property
-    def seconds(self) -> float:
-        """Of audio."""
-        return sum(recording.word_ends_ms[-1] for recording in self.recordings if recording.word_ends_ms) / 1000
+    seconds: tuple[float, ...]
 
 
 def aligned(source: Source, speech: Path, shards: Path) -> Packed:
     """The recordings of a set that can be trained on, with the word ends of the shards; all of a development set."""
-    ends = {one.name: one.ends_ms for one in load(shards, source.name)}
-    recordings = [
-        replace(recording, word_ends_ms=ends[recording.name], source=source.name)
+    utterances = {one.name: one for one in load(shards, source.name)}
+    kept = [
+        (replace(recording, word_ends_ms=one.ends_ms, source=source.name), one.num_frames / 100)
         for recording in select(source, speech)
-        if recording.name in ends and (ends[recording.name] or not source.is_training)
+        if (one := utterances.get(recording.name)) and (one.ends_ms or not source.is_training)
     ]
-    return Packed(source, tuple(recordings))
+    return Packed(source, tuple(recording for recording, _ in kept), tuple(seconds for _, seconds in kept))
 
 
 def thinned(packed: Sequence[Packed], budget_bytes: float, seed: int = 0) -> list[Packed]:
     """The same share of every training set, so that all sets are expected to fit; development sets stay whole."""
-    fixed = sum(one.seconds for one in packed if not one.source.is_training)
-    seconds = sum(one.seconds for one in packed) - fixed
+    fixed = sum(sum(one.seconds) for one in packed if not one.source.is_training)
+    seconds = sum(sum(one.seconds) for one in packed) - fixed
     share = min(1.0, (budget_bytes / BYTES_PER_SECOND - fixed) / seconds)
     generator = random.Random(seed)
 
-    def some(recordings: tuple[Recording, ...]) -> tuple[Recording, ...]:
-        kept = set(generator.sample(range(len(recordings)), int(share * len(recordings))))
-        return tuple(recording for index, recording in enumerate(recordings) if index in kept)
+    def some(one: Packed) -> Packed:
+        count = len(one.recordings)
+        kept = sorted(generator.sample(range(count), int(share * count)))
+        return Packed(one.source, tuple(one.recordings[i] for i in kept), tuple(one.seconds[i] for i in kept))
 
-    return [replace(one, recordings=some(one.recordings)) if one.source.is_training else one for one in packed]
+    return [some(one) if one.source.is_training else one for one in packed]
 
 
 def write_archive(packed: Packed, folder: Path) -> Iterator[list[object]]:

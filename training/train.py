@@ -210,7 +210,6 @@ def main() -> None:
         batch_size=None,
         sampler=steps,
         num_workers=args.workers,
-        pin_memory=run.device.type == "cuda",
     )
     loop = Loop(run, args.run, loop_config, validation)
     with stopped_by_signals(loop):

@@ -14,7 +14,7 @@ from benchmarks.recordings import Recording
 from tests.engines import tones
 from tests.unit.test_training_align import write_package
 from training.data import select, write_shard
-from training.pack import Packed, dequantized, pack, quantized, thinned, unpack
+from training.pack import BYTES_PER_SECOND, Packed, dequantized, pack, quantized, thinned, unpack
 from training.shards import load
 from training.sources import SOURCES, Source
 from training.whisper import whisper_weights
@@ -27,7 +27,8 @@ def test_packed_speech_unpacks_to_the_same_words_and_nearly_the_same_sound(tmp_p
     write_package(tmp_path)
     header = "id\tspeaker\tsource\tarchive\tstart_sample\tn_samples\ttext\tword_end_ms\n"
     for table, archive in (("train", "lj.opus"), ("dev", "ls_dev.opus")):
-        soundfile.write(speech / "human" / archive, tones(4.0, seed=1), 16_000, format="OGG", subtype="OPUS")
+        samples = tones(4.0, seed=1) + np.random.default_rng(0).normal(0, 0.03, 64_000)
+        soundfile.write(speech / "human" / archive, samples, 16_000, format="OGG", subtype="OPUS")
         rows = f"a\ts\tls\t{archive}\t0\t32000\tone two\t900 1900\nb\ts\tls\t{archive}\t32000\t32000\tthree\t1500\n"
         (speech / "human" / f"{table}.tsv").write_text(header + rows)
     for source in SOURCES:
@@ -42,8 +43,7 @@ def test_packed_speech_unpacks_to_the_same_words_and_nearly_the_same_sound(tmp_p
     (one,) = load(fresh, "lj")
     original = load(shards, "lj")[0]
     assert (one.words, one.ends_ms, one.num_frames) == (("one", "two"), (920, 1910), original.num_frames)
-    loud = original.mel() > -2
-    assert np.abs(one.mel() - original.mel())[loud].mean() < 0.5
+    assert np.abs((one.mel() - original.mel()).mean(axis=0)).max() < 0.5  # of no band is much lost
     assert [two.words for two in load(fresh, "ls_dev")] == [("one", "two"), ("three",)]
     encoder = whisper_weights(fresh)
     for name, tensor in whisper_weights(tmp_path).items():
@@ -53,13 +53,11 @@ def test_packed_speech_unpacks_to_the_same_words_and_nearly_the_same_sound(tmp_p
 
 def test_a_budget_thins_training_sets_alike_and_leaves_development_sets() -> None:
     def some(name: str, share: float, count: int) -> Packed:
-        source = Source(name, "", "", "", share)
-        return Packed(
-            source, tuple(Recording(f"{name}{i}", Path(), "x", word_ends_ms=(10_000,)) for i in range(count))
-        )
+        recordings = tuple(Recording(f"{name}{i}", Path(), "x") for i in range(count))
+        return Packed(Source(name, "", "", "", share), recordings, (10.0,) * count)
 
     sets = [some("a", 0.5, 100), some("b", 0.5, 20), some("dev", 0.0, 10)]
-    half = thinned(sets, budget_bytes=1200 * (10 * 10 + 0.5 * 120 * 10))
+    half = thinned(sets, budget_bytes=BYTES_PER_SECOND * (10 * 10 + 0.5 * 120 * 10))
     assert [len(one.recordings) for one in half] == [50, 10, 10]
     assert thinned(sets, budget_bytes=1e9) == sets
 

@@ -51,6 +51,19 @@ def test_steps_on_one_batch_lower_every_part_of_its_loss(family: str, data: Step
         assert history[-1][part] < history[0][part]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", ["whisper", "voxtral"])
+def test_a_gpu_learns_what_a_cpu_does(family: str, data: StepBatches) -> None:
+    config = replace(CONFIG, losses=LossConfig(sampling=0, corrupt=0), dropout=0.0, bfloat16=False)
+    runs = [Run(config, tiny_config(family), tiny_pieces(), device) for device in ("cpu", "cuda")]
+    for run in runs:
+        run.feature_norm = feature_norm(data._pools)
+        if run.feature_norm is not None:
+            run.feature_norm = run.feature_norm.to(run.device)
+    histories = [[run.step(data[step])["decoder"] for step in range(4)] for run in runs]
+    assert histories[1] == pytest.approx(histories[0], rel=1e-2)
+
+
 def test_a_resumed_run_goes_on_bit_by_bit(data: StepBatches, tmp_path: Path) -> None:
     straight, first = new_run(data), new_run(data)
     for step in range(4):
