@@ -16,7 +16,7 @@ import random
 import tarfile
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -143,7 +143,7 @@ def pack(speech: Path, shards: Path, whisper: Path, file: Path, budget_bytes: fl
 def unpack(file: Path, shards: Path) -> None:
     """Write ``.idx`` and ``.mel`` of every set, and the encoder's weights for ``--whisper SHARDS``."""
     shards.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as scratch, tarfile.open(file) as tar, ProcessPoolExecutor() as pool:
+    with tempfile.TemporaryDirectory() as scratch, tarfile.open(file) as tar, ThreadPoolExecutor() as pool:
         folder = Path(scratch)
         tar.extractall(folder, filter="data")
         save_file(dequantized(load_file(folder / PACKED_ENCODER)), shards / ENCODER_FILE)
