@@ -33,26 +33,28 @@ from benchmarks.word_errors import (
 )
 from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine
 from transom.engine.engine import Engine
+from transom.errors import TransomError
 
 
 @dataclass(frozen=True)
 class Result:
     """One recording at one delay."""
 
+    delay_ms: int
     recording: Recording
     heard: Heard
     raw: Counts
     normalised: Counts
 
 
-def run(engine: Engine, recordings: Sequence[Recording], delay_ms: int | None, normalise: Normaliser) -> list[Result]:
+def run(engine: Engine, recordings: Sequence[Recording], delay_ms: int, normalise: Normaliser) -> list[Result]:
     """Stream every recording once."""
     results = []
     heard_all = hear_all(engine, read_samples(recordings), delay_ms)
     for recording, heard in tqdm(heard_all, total=len(recordings), desc=f"{delay_ms} ms", disable=None, leave=False):
         raw = count_errors(recording.text, heard.text)
         normalised = count_errors(normalise(recording.text), normalise(heard.text))
-        results.append(Result(recording, heard, raw, normalised))
+        results.append(Result(delay_ms, recording, heard, raw, normalised))
     return results
 
 
@@ -92,6 +94,38 @@ def print_worst(results: Sequence[Result], num_worst: int) -> None:
         print(f"    reference  {result.recording.text}\n    hypothesis {result.heard.text}")
 
 
+def report(args: argparse.Namespace) -> list[Result]:
+    """Stream and print at every delay; all results. Raises TransomError."""
+    recordings = subset(read_table(args.table), args.limit)
+    normalise = english_normaliser()
+    engine = build_model_engine(args)
+    assert isinstance(engine, Engine)
+    engine.start()
+    everything: list[Result] = []
+    try:
+        for delay_ms in map(int, args.delays_ms.split(",")):
+            results = run(engine, recordings, delay_ms, normalise)
+            print(f"{args.model}, {delay_ms} ms, {len(results)} recordings of {args.table}")
+            print_rates(results)
+            print_latencies(results)
+            print_worst(results, args.worst)
+            everything += results
+    finally:
+        engine.stop()
+    return everything
+
+
+def write_csv(results: Sequence[Result], file: Path) -> None:
+    """One line a recording and delay."""
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.writer(stream)
+        writer.writerow(["delay_ms", "name", "speaker", "errors", "words", "reference", "hypothesis"])
+        for result in results:
+            part, raw = result.recording, result.raw
+            texts = part.text, result.heard.text
+            writer.writerow([result.delay_ms, part.name, part.speaker, raw.errors, raw.words, *texts])
+
+
 def main() -> None:
     """Print a report per delay."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -103,28 +137,12 @@ def main() -> None:
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write every recording's text and errors")
     add_engine_options(parser)
     args = parser.parse_args()
-    recordings = subset(read_table(args.table), args.limit)
-    normalise = english_normaliser()
-    engine = build_model_engine(args)
-    assert isinstance(engine, Engine)
-    engine.start()
-    rows: list[tuple[object, ...]] = [("delay_ms", "name", "speaker", "errors", "words", "reference", "hypothesis")]
     try:
-        for delay_ms in map(int, args.delays_ms.split(",")):
-            results = run(engine, recordings, delay_ms, normalise)
-            print(f"{args.model}, {delay_ms} ms, {len(results)} recordings of {args.table}")
-            print_rates(results)
-            print_latencies(results)
-            print_worst(results, args.worst)
-            rows += [
-                (delay_ms, part.name, part.speaker, r.raw.errors, r.raw.words, part.text, r.heard.text)
-                for r, part in ((result, result.recording) for result in results)
-            ]
-    finally:
-        engine.stop()
+        results = report(args)
+    except TransomError as error:
+        raise SystemExit(str(error)) from error
     if args.csv:
-        with args.csv.open("w", newline="") as file:
-            csv.writer(file).writerows(rows)
+        write_csv(results, args.csv)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import soundfile
 
 from benchmarks.recordings import Recording, read_samples, read_table
 from benchmarks.streaming import hear_all, word_out_ms
-from benchmarks.wer import run, subset
+from benchmarks.wer import run, subset, write_csv
 from benchmarks.word_errors import Counts, Latency, add_latencies, count_errors, english_normaliser, error_rate
 from tests.engines import tiny_engine, tones, transcribe
 from transom.engine.api import TextDelta
@@ -77,6 +77,8 @@ def test_a_run_reads_streams_and_scores(tmp_path: Path) -> None:
     engine.stop()
     assert len(results) == 2
     assert all(result.heard.text == results[0].heard.text and result.raw.errors > 0 for result in results)
+    write_csv(results, tmp_path / "results.csv")
+    assert (tmp_path / "results.csv").read_text().splitlines()[1].startswith("480,a,,")
 
 
 def test_whispers_normaliser_makes_spellings_and_numbers_one() -> None:
