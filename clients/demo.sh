@@ -6,7 +6,7 @@ cd "$(dirname "$0")"
 log=$(mktemp)
 transom serve --port 0 --log-level warning >"$log" &
 server=$!
-trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null; rm -f "$log"' EXIT
+trap 'kill "$server" 2>/dev/null; wait "$server" 2>/dev/null || true; rm -f "$log"' EXIT
 
 echo "Starting the server on the bundled model ..."
 until url=$(grep -o 'http://[^ ]*' "$log"); do

@@ -349,7 +349,10 @@ async def transcribe(options: argparse.Namespace) -> Transcription:
         chunks = paced(chunks, dialect.sample_rate)
     headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
     try:
-        async with connect(url, max_size=None, compression=None, additional_headers=headers) as socket:
+        # No ping timeout: behind minutes of audio that wait to be transcribed, a server's answer may come late.
+        async with connect(
+            url, max_size=None, compression=None, ping_timeout=None, additional_headers=headers
+        ) as socket:
             transcription = Transcription(socket, dialect, options.json)
             await transcription.run(chunks)
             return transcription

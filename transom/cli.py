@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -28,6 +29,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.run(args)
     except TransomError as error:
         print(f"transom: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered has no reader
         return 1
     except KeyboardInterrupt:
         return 130

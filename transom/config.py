@@ -118,9 +118,13 @@ class CacheConfig:
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """How many streams run, and how a step is put together."""
+    """How many streams run, and how a step is put together.
+
+    ``max_backlog_seconds`` of audio a session's inbox holds before its client is held back. It is long, since a
+    client that is held back gets no answer to its pings either, and many give up after 20 s.
+    """
 
     max_sessions: int = 16
     max_step_tokens: int = 256
-    max_backlog_seconds: float = 30.0
+    max_backlog_seconds: float = 300.0
     attention_backend: str | None = None

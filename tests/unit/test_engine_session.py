@@ -69,9 +69,10 @@ def test_a_cleared_turn_says_nothing_more(mailbox: Mailbox) -> None:
 
 def test_a_full_inbox_says_once_when_it_has_room_again(mailbox: Mailbox) -> None:
     for _ in range(4):
-        mailbox.append(30)
+        mailbox.append(25)
+    mailbox.append(5)
     assert mailbox.session.is_full
-    mailbox.session.take()
+    mailbox.session.set_delay(960)
     assert mailbox.events == []
     mailbox.contents()
     assert mailbox.events == [InboxDrained()]
@@ -79,16 +80,16 @@ def test_a_full_inbox_says_once_when_it_has_room_again(mailbox: Mailbox) -> None
 
 
 def test_an_inbox_that_nobody_waits_for_is_bounded(mailbox: Mailbox) -> None:
-    mailbox.append(8 * MAX_SAMPLES)
+    mailbox.append(2 * MAX_SAMPLES)
     with pytest.raises(InputOverflowError, match="wait for the inbox to drain"):
         mailbox.append(1)
-    assert mailbox.contents() == [8 * MAX_SAMPLES]
+    assert mailbox.contents() == [2 * MAX_SAMPLES]
 
 
 def test_marks_fill_an_inbox_too(mailbox: Mailbox) -> None:
     while not mailbox.session.is_full:
         mailbox.session.set_delay(960)
-    assert len(mailbox.contents()) < 10_000
+    assert len(mailbox.contents()) < 100_000
     assert mailbox.events == [InboxDrained()]
 
 

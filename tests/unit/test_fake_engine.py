@@ -105,7 +105,7 @@ def test_a_full_inbox_tells_when_it_has_room_again() -> None:
     engine = by_hand(Script(), max_backlog_seconds=0.8)
     session, events = opened(engine)
     fullness = []
-    for count in (9.9, 0.1, 70):
+    for count in (9.9, 0.1, 10):
         session.append(tokens(count))
         fullness.append(session.is_full)
     assert fullness == [False, True, True]

@@ -227,5 +227,5 @@ def test_a_budget_of_n_streams_holds_exactly_n(num_streams: int) -> None:
 def test_a_budget_too_small_for_one_stream_is_refused_with_the_bytes_it_needs() -> None:
     probe = plan_groups(MODEL_4B, CacheConfig(100 * GIB), ROWS_OF_16, "bfloat16", LIMITS)
     needed = sum(group.stream_bytes for group in probe.groups)
-    with pytest.raises(ConfigError, match=rf"one needs {needed} bytes \(encoder \d+, decoder \d+\)\. .*--cache-memory"):
+    with pytest.raises(ConfigError, match=rf"one needs {needed} bytes \(encoder \d+, decoder \d+\)"):
         plan_groups(MODEL_4B, CacheConfig(needed - 1), ROWS_OF_16, "bfloat16", LIMITS)

@@ -29,7 +29,7 @@ def iter_audio(path: str | Path, block_seconds: float = 10.0, target_rate: int =
     damage is met only where it stands, after the blocks before it.
     """
     if not Path(path).is_file():
-        raise AudioError(f"{path}: no such file")
+        raise AudioError(f"{path}: {'not a regular file' if Path(path).exists() else 'no such file'}")
     try:
         with soundfile.SoundFile(path) as file:
             yield from _resampled(file, block_seconds, target_rate)

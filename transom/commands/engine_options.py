@@ -8,6 +8,7 @@ import re
 
 from transom.config import CacheConfig, DType, EngineConfig
 from transom.engine.api import Engine
+from transom.errors import ConfigError
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
 UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
@@ -51,10 +52,28 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    require_device(device)
     loaded = load_model(resolve_model(args.model), args.model, device, args.dtype)
     config = EngineConfig(max_sessions=args.max_sessions, attention_backend=args.attention_backend)
     cache = CacheConfig(args.cache_memory, full_attention_tokens=args.full_attention_tokens)
     return build_engine(loaded, cache, config)
+
+
+def require_device(device: str) -> None:
+    """Raise ConfigError unless torch can run on ``device``, such as cpu, cuda or cuda:1."""
+    import torch
+
+    match = re.fullmatch(r"cpu|cuda(?::(\d+))?", device)
+    if match is None:
+        raise ConfigError(f"unknown device {device!r}: choose cpu, cuda or cuda:N")
+    if device == "cpu":
+        return
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            f"device {device} cannot be used: torch finds no GPU. Choose cpu"
+        )
+    if int(match[1] or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"there is no device {device}: torch finds {torch.cuda.device_count()} GPUs")
 
 
 def positive(text: str) -> int:

@@ -10,6 +10,8 @@ from transom.engine.api import Engine
 from transom.server.settings import ServerSettings
 
 LOG_LEVELS = ("debug", "info", "warning", "error")
+MAX_PORT = 65_535
+FRAME_LOGGERS = ("uvicorn", "websockets")
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -22,7 +24,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--engine", choices=("model", "fake"), default="model", help="fake: scripted text, no model, to try clients"
     )
     parser.add_argument("--host", default=defaults.host, help="default: %(default)s, this machine only")
-    parser.add_argument("--port", type=int, default=defaults.port, help="default: %(default)s; 0: any free one")
+    parser.add_argument("--port", type=port, default=defaults.port, help="default: %(default)s; 0: any free one")
     parser.add_argument("--delay-ms", type=delay_ms, metavar="MS", help="delay of the text (default: the model's)")
     parser.add_argument(
         "--default-dialect",
@@ -34,12 +36,22 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.set_defaults(run=run)
 
 
+def port(text: str) -> int:
+    """A TCP port; 0 is any free one."""
+    number = int(text)
+    if not 0 <= number <= MAX_PORT:
+        raise argparse.ArgumentTypeError(f"{text} is not within 0 to {MAX_PORT}")
+    return number
+
+
 def run(args: argparse.Namespace) -> None:
     """Take the port, load the model, serve until interrupted. Raises TransomError."""
     from transom.server.app import create_app
     from transom.server.run import bind, serve, url_of
 
     logging.basicConfig(level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    for name in FRAME_LOGGERS:  # at debug they write every frame: audio and text
+        logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger().level))
     settings = ServerSettings(
         host=args.host, port=args.port, default_dialect=args.default_dialect, default_delay_ms=args.delay_ms
     )

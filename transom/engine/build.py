@@ -86,7 +86,7 @@ def build_engine(
         sample_rate=model.config.audio.sample_rate,
         default_delay_ms=prompt.default_delay_tokens * TOKEN_MS,
         max_sessions=max_sessions,
-        description=f"{loaded.dtype} on {model.device}, {backend.name} attention",
+        description=f"{loaded.dtype} on {model.device}, {backend.name} attention, up to {max_sessions} sessions",
     )
     prefix = SilentPrefix(runner, cache, prompt, max_delays=max_sessions)
     stepper = Stepper(runner, cache, prefix, prompt, loaded.tokenizer, config.max_step_tokens)

@@ -25,8 +25,9 @@ from transom.engine.api import (
 )
 from transom.errors import EngineError, InputOverflowError
 
-HARD_LIMIT_FACTOR = 8
-MAX_ITEMS = 4096
+HARD_LIMIT_FACTOR = 2
+MAX_ITEMS = 65_536
+ROOM_AGAIN = 0.9
 TURN_EVENTS = (TextDelta, TurnCompleted, TurnFailed)
 
 
@@ -168,7 +169,7 @@ class Session:
             item = self._items.popleft()
             if isinstance(item, np.ndarray):
                 self._num_samples -= len(item)
-            has_room = self._num_samples <= self._max_samples // 2 and len(self._items) <= MAX_ITEMS // 2
+            has_room = max(self._num_samples / self._max_samples, len(self._items) / MAX_ITEMS) <= ROOM_AGAIN
             if self._was_full and has_room:
                 self._was_full = False
                 self._hooks.publish(InboxDrained())

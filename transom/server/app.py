@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -21,6 +22,8 @@ from transom.server.wire.messages import WireError
 from transom.server.wire.openai import new_id, session_created
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.session import WireSession
+
+logger = logging.getLogger(__name__)
 
 
 def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
@@ -50,6 +53,7 @@ async def serve_realtime(websocket: WebSocket, engine: Engine, settings: ServerS
     try:
         handshake = read_handshake(websocket.query_params, websocket.headers, websocket.scope["subprotocols"])
     except WireError as error:
+        logger.info("refused a client: %s", error.message)
         refusal = problems.problem(HTTPStatus.BAD_REQUEST, error.code, error.message, param=error.param)
         await websocket.send_denial_response(refusal)
         return
@@ -65,6 +69,7 @@ async def serve_realtime(websocket: WebSocket, engine: Engine, settings: ServerS
     try:
         connection = RealtimeConnection(websocket, engine, wire, settings, session.id)
     except (CapacityError, EngineError) as error:
+        logger.warning("refused a client: %s", error)
         headers = {"Retry-After": str(settings.retry_after_s)}
         refusal = problems.problem(HTTPStatus.SERVICE_UNAVAILABLE, error.code, str(error), headers=headers)
         await websocket.send_denial_response(refusal)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import socket
 from collections.abc import Callable
 
@@ -57,12 +58,18 @@ class ReadyServer(uvicorn.Server):
             self._on_ready()
 
 
+def is_no_refusal(record: logging.LogRecord) -> bool:
+    """False for what uvicorn says of every refused upgrade; the refusal itself is logged where it is decided."""
+    return record.getMessage() != "ASGI callable returned without completing handshake."
+
+
 def uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     """How uvicorn runs the app.
 
     Pings find a connection that is gone, but none is ended because its client answers late. No compression: base64
     PCM hardly shrinks.
     """
+    logging.getLogger("uvicorn.error").addFilter(is_no_refusal)
     return uvicorn.Config(
         app,
         ws="websockets-sansio",
