@@ -69,9 +69,7 @@ def require_device(device: str) -> None:
     if device == "cpu":
         return
     if not torch.cuda.is_available():
-        raise ConfigError(
-            f"device {device} cannot be used: torch finds no GPU. Choose cpu"
-        )
+        raise ConfigError(f"device {device} cannot be used: torch finds no GPU. Choose cpu")
     if int(match[1] or 0) >= torch.cuda.device_count():
         raise ConfigError(f"there is no device {device}: torch finds {torch.cuda.device_count()} GPUs")
 
