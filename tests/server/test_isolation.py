@@ -11,7 +11,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.server.client import Client, kinds_of, open_client, speech, text_of, until_active
+from tests.server.client import TIMEOUT_S, Client, kinds_of, open_client, speech, text_of, until_active
 from tests.server.conftest import RunServer
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script, Word
@@ -73,6 +73,21 @@ async def test_audio_faster_than_the_engine_waits_in_the_socket(run_server: RunS
             completed = (await client.until("conversation.item.done"))[-2]
             assert completed["usage"]["input_tokens"] == 750
             assert text_of(client.seen) == completed["transcript"]
+
+
+async def test_pings_are_answered_behind_minutes_of_audio_that_wait(run_server: RunServer) -> None:
+    """Clients give up when a ping stays unanswered for 20 s, so a long file must not stop the reading at once."""
+    stall = Script(stall_at_token=0)
+    engine = FakeEngine(lambda _: stall)
+    server = run_server(engine)
+    async with open_client(server.realtime_url + QUERY) as client:
+        await client.configure(format={"rate": 8000})
+        for _ in range(4):
+            await client.append(speech(60.0, 8000))
+        await asyncio.wait_for(await client.socket.ping(), TIMEOUT_S)
+        engine.release(stall)
+        await client.commit()
+        await client.until("conversation.item.done")
 
 
 async def test_a_reader_who_stops_reading_costs_nobody_else(run_server: RunServer) -> None:

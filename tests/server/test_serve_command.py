@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import subprocess
@@ -79,6 +80,19 @@ def test_idle_threads_of_a_model_wait_passively(monkeypatch: pytest.MonkeyPatch,
     assert os.environ["OMP_WAIT_POLICY"] == "passive"
 
 
+@pytest.mark.parametrize("device", ["cuda:99", "tpu", "cuda:x"])
+def test_a_device_that_is_not_there_is_told(device: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--port", "0", "--device", device]) == 1
+    assert capsys.readouterr().err.startswith("transom: ")
+
+
+def test_debug_logs_hold_no_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transom.server.run.serve", lambda *_: None)
+    assert main(["serve", "--engine", "fake", "--port", "0", "--log-level", "debug"]) == 0
+    assert not logging.getLogger("uvicorn.error").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("websockets.server").isEnabledFor(logging.DEBUG)
+
+
 def test_an_unknown_host_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--engine", "fake", "--host", "no.such.host.invalid"]) == 1
     assert "no.such.host.invalid" in capsys.readouterr().err
@@ -86,7 +100,15 @@ def test_an_unknown_host_is_told(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [[], ["nonsense"], ["serve", "--engine", "x"], ["serve", "--max-sessions", "0"], ["serve", "--delay-ms", "10"]],
+    [
+        [],
+        ["nonsense"],
+        ["serve", "--port", "99999"],
+        ["serve", "--port", "-1"],
+        ["serve", "--engine", "x"],
+        ["serve", "--max-sessions", "0"],
+        ["serve", "--delay-ms", "10"],
+    ],
 )
 def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:

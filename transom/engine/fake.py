@@ -139,7 +139,7 @@ class FakeEngine(Engine):
         *,
         max_sessions: int = 16,
         default_delay_ms: int = 480,
-        max_backlog_seconds: float = 30.0,
+        max_backlog_seconds: float = EngineConfig.max_backlog_seconds,
         own_thread: bool = True,
     ) -> None:
         num_blocks = max_sessions * BLOCKS_PER_STREAM
