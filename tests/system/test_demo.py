@@ -22,7 +22,8 @@ def test_the_word_error_rate_of_the_demo_is_at_most_35_percent(capsys: pytest.Ca
 @pytest.mark.parametrize("code", [0, 1])
 def test_the_script_ends_with_the_clients_exit_code(code: int, tmp_path: Path) -> None:
     """Its programs are replaced: a server that is told to end does not say that all went well."""
-    server = 'echo "Transom serves x at http://127.0.0.1:1/v1/realtime"; sleep 60 2>/dev/null & trap "kill $!; exit 143" TERM; wait'
+    ready_line = 'echo "Transom serves x at http://127.0.0.1:1/v1/realtime"'
+    server = f'{ready_line}; sleep 60 2>/dev/null & trap "kill $!; exit 143" TERM; wait'
     for name, lines in (("transom", server), ("python", f"exit {code}")):
         program = tmp_path / name
         program.write_text(f"#!/bin/sh\n{lines}\n")
