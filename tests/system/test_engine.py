@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -110,6 +111,25 @@ def test_clear_forgets_the_uncommitted_turn_only(engine: Engine) -> None:
         transcribe(engine, kept).token_ids,
         transcribe(engine, last).token_ids,
     ]
+
+
+def test_the_silence_before_every_stream_is_computed_once_and_decoded_once_a_delay(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = engine.stepper.runner
+    assert isinstance(runner, Runner)
+    from_the_beginning = {"encode": 0, "decode": 0}
+    for name in from_the_beginning:
+        real = getattr(runner, name)
+
+        def counted(batch: Sequence[StreamRow], *args: Any, name: str = name, real: Any = real) -> Any:
+            from_the_beginning[name] += sum(row.share.position == 0 for row in batch)
+            return real(batch, *args)
+
+        monkeypatch.setattr(runner, name, counted)
+    for delay_ms in (480, 480, 960, 960, 480):  # 480 ms is the model's own, computed when the engine started
+        transcribe(engine, tones(0.5, 1), delay_ms=delay_ms)
+    assert from_the_beginning == {"encode": 0, "decode": 1}
 
 
 def test_a_commit_without_audio_is_answered_with_no_words(engine: Engine) -> None:
