@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from pathlib import Path
 
 from transom.config import CacheConfig, DType, EngineConfig
 from transom.engine.api import Engine
@@ -53,7 +54,9 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
         torch.set_num_threads(args.threads)
     device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
     require_device(device)
-    loaded = load_model(resolve_model(args.model), args.model, device, args.dtype)
+    folder = resolve_model(args.model)
+    name = folder.name if Path(args.model).is_dir() else args.model  # no path of this machine on the wire
+    loaded = load_model(folder, name, device, args.dtype)
     config = EngineConfig(max_sessions=args.max_sessions, attention_backend=args.attention_backend)
     cache = CacheConfig(args.cache_memory, full_attention_tokens=args.full_attention_tokens)
     return build_engine(loaded, cache, config)

@@ -63,6 +63,7 @@ class RealtimeConnection:
         self._outbox = Outbox(settings.max_waiting_events, settings.max_waiting_chars)
         self._open_turns: set[int] = set()
         self._last_cleared_turn = -1
+        self._num_turns = 0
         self._told_unsupported: set[str] = set()
         self._progress = asyncio.Event()
         self._is_closed = False
@@ -82,6 +83,8 @@ class RealtimeConnection:
 
     def close(self) -> None:
         """Free the place in the engine."""
+        if not self._is_closed:
+            logger.info("%s: closed after %d turns", self._session_id, self._num_turns)
         self._is_closed = True
         self._session.close()
 
@@ -153,6 +156,7 @@ class RealtimeConnection:
         self._session.append(self._intake.end_turn())
         turn = self._session.commit()
         self._open_turns.add(turn)
+        self._num_turns += 1
         self._tell(TurnCommitted(turn))
 
     def _clear(self) -> int:
