@@ -125,6 +125,8 @@ def to_pcm16(samples: Samples) -> bytes:
 
 def read_file(path: str, sample_rate: int) -> bytes:
     """A recording in any format that libsndfile reads, mixed to mono and resampled."""
+    if not Path(path).is_file():
+        raise ClientError(f"{path}: no such file")
     try:
         samples, file_rate = soundfile.read(path, dtype="float32", always_2d=True)
     except (soundfile.LibsndfileError, OSError) as error:
