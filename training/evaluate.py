@@ -26,11 +26,11 @@ from benchmarks.word_errors import count_errors, english_normaliser, error_rate
 from training.checkpoint import Checkpoint
 from training.export import export
 from transom.config import CacheConfig, EngineConfig
-from transom.engine.build import TOKENIZER_FILE, build_engine, load_model
+from transom.engine.build import build_engine, load_model
 from transom.engine.engine import Engine
 from transom.errors import TransomError
 from transom.tokenizer.tekken import Tokenizer
-from transom.weights.hub import bundled_model, resolve_model
+from transom.weights.hub import TOKENIZER_FILE, bundled_model, resolve_model
 
 DELAYS_MS = (480, 960, 2400)
 DEV_TABLE = Path("human") / "dev.tsv"

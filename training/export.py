@@ -17,12 +17,12 @@ from safetensors.torch import save_file
 
 from training.checkpoint import Checkpoint, Tensors
 from transom.config import TOKEN_MS, ModelConfig
-from transom.engine.build import TOKENIZER_FILE, load_model
+from transom.engine.build import load_model
 from transom.tokenizer.tekken import BOS, STREAMING_PAD, STREAMING_WORD, Tokenizer, TokenizerAudio
 from transom.tokenizer.writer import tekken_json
 from transom.weights.checkpoint import SINGLE_FILE
 from transom.weights.config_files import write_model_config
-from transom.weights.hub import bundled_model
+from transom.weights.hub import TOKENIZER_FILE, bundled_model
 from transom.weights.names import stored_name
 
 SPECIALS = (BOS, STREAMING_PAD, STREAMING_WORD, "<unk>")

@@ -32,9 +32,8 @@ from training.shards import Utterance
 from training.streams import Batch, DataConfig, Pools, StepBatches
 from training.validate import error_rates, invented_words, validation_set
 from training.whisper import as_our_encoder, whisper_weights
-from transom.engine.build import TOKENIZER_FILE
 from transom.errors import TransomError
-from transom.weights.hub import bundled_model
+from transom.weights.hub import TOKENIZER_FILE, bundled_model
 
 LAST, BEST = "last.pt", "best.pt"
 LOG_STEPS = 25

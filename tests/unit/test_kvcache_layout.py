@@ -4,7 +4,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from transom.config import AudioConfig, CacheConfig, DecoderConfig, EncoderConfig, ModelConfig
+from benchmarks.random_checkpoint import VOXTRAL_4B
+from transom.config import CacheConfig, ModelConfig
 from transom.errors import ConfigError
 from transom.kernels.backend import BlockSize, MultipleOf
 from transom.kvcache.block_size import (
@@ -36,26 +37,8 @@ class Backend:
 ROWS_OF_16 = Backend((MultipleOf(16),))
 FLASH = Backend((MultipleOf(256),))
 
-ENCODER_4B = EncoderConfig(
-    num_mel_bins=128,
-    hidden_size=1280,
-    intermediate_size=5120,
-    num_layers=32,
-    num_heads=32,
-    head_dim=64,
-    sliding_window=750,
-)
-DECODER_4B = DecoderConfig(
-    vocab_size=131072,
-    hidden_size=3072,
-    intermediate_size=9216,
-    num_layers=26,
-    num_heads=32,
-    num_kv_heads=8,
-    head_dim=128,
-    sliding_windows=(8192,) * 26,
-)
-MODEL_4B = ModelConfig(AudioConfig(), ENCODER_4B, DECODER_4B)
+MODEL_4B = VOXTRAL_4B
+ENCODER_4B, DECODER_4B = MODEL_4B.encoder, MODEL_4B.decoder
 
 
 def with_windows(*windows: int) -> ModelConfig:

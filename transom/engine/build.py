@@ -25,11 +25,11 @@ from transom.kvcache.manager import CacheManager
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint
 from transom.weights.config_files import read_model_config
+from transom.weights.hub import TOKENIZER_FILE
 from transom.weights.shapes import expected_shapes
 
 logger = logging.getLogger(__name__)
 
-TOKENIZER_FILE = "tekken.json"
 SMALL_MODEL_PARAMETERS = 1_000_000_000
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
+from transom.server.wire.detect import OPENAI_ONLY_PREFIXES
 from transom.server.wire.messages import (
     Append,
     Clear,
@@ -31,7 +32,6 @@ from transom.server.wire.parse import parse_append
 
 MIN_COMMIT_MS = 100
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
-UNSUPPORTED_PREFIXES = ("conversation.", "response.", "output_audio_buffer.")
 
 
 def new_id(prefix: str) -> str:
@@ -87,7 +87,7 @@ class OpenAIDialect:
         decode = self._decoders.get(kind)
         if decode is not None:
             return decode(event)
-        if kind.startswith(UNSUPPORTED_PREFIXES):
+        if kind.startswith(OPENAI_ONLY_PREFIXES):
             message = f"{kind[:80]} is not supported: this server transcribes, it holds no conversation"
             raise WireError("unsupported_event", message, param="type")
         raise WireError(
