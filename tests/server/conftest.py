@@ -55,7 +55,7 @@ def running(engine: Engine, settings: ServerSettings) -> Iterator[RunningServer]
 
 @pytest.fixture
 def run_server() -> Iterator[RunServer]:
-    """Start servers that end with the test: ``run_server(engine, max_append_bytes=...)``."""
+    """Start servers that end with the test: ``run_server(engine, max_open_turns=...)``."""
     with ExitStack() as servers:
 
         def run(engine: Engine, **settings: object) -> RunningServer:

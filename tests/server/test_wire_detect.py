@@ -9,7 +9,7 @@ import pytest
 
 from transom.server.handshake import read_handshake
 from transom.server.wire.detect import Evidence, detect
-from transom.server.wire.messages import Append, Commit, Configure, DialectName, WireError
+from transom.server.wire.messages import Append, AudioFormat, Commit, Configure, DialectName, WireError
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.session import WireSession
 
@@ -106,8 +106,8 @@ def test_early_audio_is_heard_at_the_rate_of_the_dialect(
     assert wire.decode(APPEND) == wire.decode(APPEND) == []
     commands = wire.decode(event)
     assert [type(command) for command in commands] == expected
-    assert Append(bytes(20), rate) in commands
-    assert wire.decode(APPEND) == [Append(bytes(10), rate)]
+    assert Append(bytes(20), AudioFormat("pcm_s16le", rate)) in commands
+    assert wire.decode(APPEND) == [Append(bytes(10), AudioFormat("pcm_s16le", rate))]
 
 
 def test_early_audio_survives_an_update_that_is_refused() -> None:
@@ -116,13 +116,13 @@ def test_early_audio_survives_an_update_that_is_refused() -> None:
     with pytest.raises(WireError, match="8000 to 48000"):
         wire.decode({"type": "session.update", "session": {"audio": {"input": {"format": {"rate": 1}}}}})
     update = {"type": "session.update", "session": {"audio": {"input": {"format": {"rate": 8000}}}}}
-    assert wire.decode(update)[1:] == [Append(bytes(10), 8000)]
+    assert wire.decode(update)[1:] == [Append(bytes(10), AudioFormat("pcm_s16le", 8000))]
 
 
 def test_too_much_early_audio_makes_the_default_dialect() -> None:
     wire = wire_session(max_undecided_bytes=19)
     assert wire.decode(APPEND) == []
-    assert wire.decode(APPEND) == [Append(bytes(20), 24_000)]
+    assert wire.decode(APPEND) == [Append(bytes(20), AudioFormat("pcm_s16le", 24_000))]
     assert wire.dialect_name == "openai"
 
 

@@ -19,12 +19,26 @@ Samples = NDArray[np.float32]
 
 
 @dataclass(frozen=True)
+class Word:
+    """A word and when it was spoken, in milliseconds from the turn's first sample, on the 80 ms grid."""
+
+    text: str
+    start_ms: int
+    end_ms: int
+
+
+@dataclass(frozen=True)
 class TextDelta:
-    """New text of a turn: whole characters only. ``position`` is the 80 ms token of the stream it came from."""
+    """New text of a turn: whole characters only. ``position`` is the 80 ms token of the stream it came from.
+
+    ``words`` are those that this text completes: a word is complete when the next one begins. Over the deltas of a
+    turn and its :class:`TurnCompleted`, whose ``words`` are all of the turn's, each appears once in each.
+    """
 
     turn: int
     text: str
     position: int
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +55,7 @@ class TurnCompleted:
     audio_tokens: int
     text_tokens: int
     token_ids: tuple[int, ...] = ()
+    words: tuple[Word, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -97,7 +112,24 @@ class EngineStats:
 
     active_sessions: int
     free_blocks: int
+    total_blocks: int
     steps: int
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """One step: how long it took, how many streams and 80 ms tokens ran, and the most audio that still waits.
+
+    ``backlog_ms`` is that of the stream that is furthest behind what its client has sent.
+    """
+
+    duration_s: float
+    num_streams: int
+    num_tokens: int
+    backlog_ms: int
+
+
+ObserveStep = Callable[[StepReport], None]
 
 
 class EngineSession(Protocol):
@@ -156,4 +188,8 @@ class Engine(Protocol):
 
     def stats(self) -> EngineStats:
         """Count what is in use."""
+        ...
+
+    def observe_steps(self, observe: ObserveStep) -> None:
+        """Call ``observe`` after every step, from the engine's thread; it must return at once. Replaces the last."""
         ...

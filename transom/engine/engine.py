@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 from transom.config import EngineConfig
-from transom.engine.api import EngineInfo, EngineStats, Publish, SessionOptions
+from transom.engine.api import EngineInfo, EngineStats, ObserveStep, Publish, SessionOptions
 from transom.engine.session import Session, SessionHooks
 from transom.engine.stepper import Stepper
 from transom.errors import CapacityError, EngineError
@@ -24,6 +24,7 @@ class Engine:
         self._arrivals: deque[Session] = deque()
         self._taken_places: set[int] = set()
         self._state = "new"
+        self._observe_step: ObserveStep | None = None
         self._thread = threading.Thread(target=self._run, name="transom-engine", daemon=True)
 
     @property
@@ -88,8 +89,13 @@ class Engine:
         return EngineStats(
             active_sessions=len(self._taken_places),
             free_blocks=self.stepper.cache.num_free_blocks,
+            total_blocks=self.stepper.cache.num_blocks,
             steps=self.stepper.num_steps,
         )
+
+    def observe_steps(self, observe: ObserveStep) -> None:
+        """Call ``observe`` after every step, from the engine's thread; it must return at once. Replaces the last."""
+        self._observe_step = observe
 
     def run_step(self) -> bool:
         """Take new sessions in and run one step; False if there was nothing to run. The engine's thread only."""

@@ -63,7 +63,7 @@ async def serve_realtime(websocket: WebSocket, engine: Engine, settings: ServerS
         forced=handshake.dialect,
         has_openai_mark=handshake.has_openai_mark,
         default=settings.default_dialect,
-        max_append_bytes=settings.max_append_bytes,
+        max_append_bytes=settings.limits.max_append_bytes,
         max_undecided_bytes=settings.max_undecided_bytes,
     )
     try:

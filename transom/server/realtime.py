@@ -138,11 +138,11 @@ class RealtimeConnection:
 
     async def _append(self, command: Append) -> None:
         """Feed a second at a time: a long append neither overfills the inbox nor holds up the event loop."""
-        step = command.sample_rate * BYTES_PER_SAMPLE
+        step = command.format.sample_rate * BYTES_PER_SAMPLE
         for start in range(0, len(command.audio), step):
             await self._wait_for_engine()
             # No await between the two: a turn that fails in between would leave its samples to the next.
-            self._session.append(self._intake.push(command.audio[start : start + step], command.sample_rate))
+            self._session.append(self._intake.push(command.audio[start : start + step], command.format.sample_rate))
             await asyncio.sleep(0)
 
     def _commit(self, command: Commit) -> None:

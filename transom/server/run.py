@@ -73,7 +73,7 @@ def uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         ws="websockets-sansio",
-        ws_max_size=settings.ws_max_size,
+        ws_max_size=settings.limits.max_message_bytes,
         ws_ping_timeout=None,
         ws_per_message_deflate=False,
         lifespan="on",

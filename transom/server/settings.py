@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from transom.server.wire.messages import DialectName
-
-MIB = 1024 * 1024
+from transom.server.limits import MIB, Limits
+from transom.server.wire.messages import DialectName, TurnDetection
 
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """All bounds of the server.
+    """All choices and bounds of the server.
 
     ``default_delay_ms`` is the delay of clients that choose none; None leaves it to the model.
-    ``max_append_bytes`` is OpenAI's own: 15 MiB of audio in one event, 20 MiB as JSON, within ``ws_max_size``.
+    ``default_turn_detection`` is what a session begins with; None: its client commits.
     ``max_undecided_bytes`` of audio are kept while a client's dialect is unknown (30 s at 24 kHz); then
     ``default_dialect`` decides. A client that does not read is not read from while ``max_waiting_events`` or
     ``max_waiting_chars`` wait for it; one with ``max_open_turns`` unanswered commits is not read from either.
+    Without ``api_keys`` everybody is let in; ``allowed_origins`` of None lets every web page in.
+    ``resume_s`` is how long a lost session is kept for its client; 0 keeps none.
     """
 
     host: str = "127.0.0.1"
     port: int = 8000
     default_dialect: DialectName = "openai"
     default_delay_ms: int | None = None
-    ws_max_size: int = 32 * MIB
-    max_append_bytes: int = 15 * MIB
+    default_turn_detection: TurnDetection | None = None
+    limits: Limits = field(default_factory=Limits)
+    api_keys: tuple[str, ...] = ()
+    allowed_origins: tuple[str, ...] | None = None
+    allow_query_key: bool = False
+    ssl_certfile: Path | None = None
+    ssl_keyfile: Path | None = None
+    resume_s: float = 60.0
     max_undecided_bytes: int = 30 * 24_000 * 2
     max_waiting_events: int = 1024
     max_waiting_chars: int = 4 * MIB
     max_open_turns: int = 64
     retry_after_s: int = 5
+    drain_timeout_s: float = 30.0
     shutdown_timeout_s: int = 5

@@ -10,29 +10,57 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from transom.audio.pcm import Encoding
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.errors import TransomError
 
 ClientEvent = Mapping[str, Any]
 ServerEvent = dict[str, Any]
-DialectName = Literal["openai", "vllm"]
+DialectName = Literal["openai", "openai-beta", "vllm", "mistral"]
 ErrorType = Literal["invalid_request_error", "server_error"]
 
 
 @dataclass(frozen=True)
+class TurnDetection:
+    """The server's own voice activity detection: it begins and ends turns.
+
+    A frame is speech at ``threshold`` and more, and, within speech, down to ``end_threshold`` (None: 0.15 less).
+    ``silence_duration_ms`` of silence end a turn, ``idle_timeout_ms`` without a turn are told and committed.
+    """
+
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    idle_timeout_ms: int | None = None
+    end_threshold: float | None = None
+
+
+@dataclass(frozen=True)
 class Configure:
-    """Use this delay from the next turn on; ``unsupported`` names the settings that have no effect."""
+    """Use this delay from the next turn on, and this turn detection (None: the client commits) from now on.
+
+    ``unsupported`` names the settings that have no effect.
+    """
 
     delay_ms: int | None
+    turn_detection: TurnDetection | None = None
     unsupported: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
+class AudioFormat:
+    """How mono samples stand in bytes."""
+
+    encoding: Encoding
+    sample_rate: int
+
+
+@dataclass(frozen=True)
 class Append:
-    """PCM16 little-endian mono bytes, of any length, also an odd one."""
+    """Audio bytes of any length, also one that ends within a sample."""
 
     audio: bytes
-    sample_rate: int
+    format: AudioFormat
 
 
 @dataclass(frozen=True)
@@ -47,7 +75,12 @@ class Clear:
     """Forget the audio that was not committed yet."""
 
 
-Command = Configure | Append | Commit | Clear
+@dataclass(frozen=True)
+class End:
+    """No audio follows: commit what is there, if anything is, answer every turn, say so, and close the socket."""
+
+
+Command = Configure | Append | Commit | Clear | End
 
 
 @dataclass(frozen=True)
@@ -69,7 +102,53 @@ class TurnCleared:
     turn: int
 
 
-Fact = Configured | TurnCommitted | TurnCleared | TextDelta | TurnCompleted | TurnFailed
+@dataclass(frozen=True)
+class SpeechStarted:
+    """The detector heard speech; the turn begins at ``audio_start_ms`` of the session, its padding included."""
+
+    turn: int
+    audio_start_ms: int
+
+
+@dataclass(frozen=True)
+class SpeechStopped:
+    """The detector ended the turn at ``audio_end_ms`` of the session's audio, its silence included.
+
+    ``by_wall_clock``: the client stopped sending.
+    """
+
+    turn: int
+    audio_end_ms: int
+    by_wall_clock: bool = False
+
+
+@dataclass(frozen=True)
+class IdleTimedOut:
+    """The idle timeout passed without speech; the turn, which holds no words, is committed next."""
+
+    turn: int
+    audio_start_ms: int
+    audio_end_ms: int
+
+
+@dataclass(frozen=True)
+class Ended:
+    """Every turn was answered after :class:`End`; the socket closes next."""
+
+
+# Times of the words in facts count from the start of the session's audio, not of the turn's.
+Fact = (
+    Configured
+    | TurnCommitted
+    | TurnCleared
+    | SpeechStarted
+    | SpeechStopped
+    | IdleTimedOut
+    | Ended
+    | TextDelta
+    | TurnCompleted
+    | TurnFailed
+)
 
 
 class WireError(TransomError):
@@ -94,8 +173,8 @@ class Dialect(Protocol):
         ...
 
     @property
-    def sample_rate(self) -> int:
-        """The rate in Hz of the audio that comes next."""
+    def audio_format(self) -> AudioFormat:
+        """The format of the audio that comes next."""
         ...
 
     def decode(self, event: ClientEvent) -> Command | None:

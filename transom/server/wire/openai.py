@@ -14,6 +14,7 @@ from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.server.wire.detect import OPENAI_ONLY_PREFIXES
 from transom.server.wire.messages import (
     Append,
+    AudioFormat,
     Clear,
     ClientEvent,
     Command,
@@ -77,9 +78,9 @@ class OpenAIDialect:
         return "openai"
 
     @property
-    def sample_rate(self) -> int:
-        """The rate in Hz of the audio that comes next: 24 kHz unless the client says otherwise."""
-        return self._session.sample_rate
+    def audio_format(self) -> AudioFormat:
+        """The format of the audio that comes next: PCM16 at 24 kHz unless the client says otherwise."""
+        return AudioFormat("pcm_s16le", self._session.sample_rate)
 
     def decode(self, event: ClientEvent) -> Command:
         """Translate a client event. Raises WireError."""
@@ -113,6 +114,8 @@ class OpenAIDialect:
                 return [server_event("input_audio_buffer.cleared")]
             case Configured():
                 return [server_event("session.updated", session=self._session.to_json())]
+            case _:  # nothing detects speech yet
+                return []
 
     def encode_error(self, error: WireError, event_id: str | None) -> ServerEvent:
         """The error event."""
@@ -124,10 +127,10 @@ class OpenAIDialect:
             message = "session.update needs an object 'session'; vLLM's flat form is spoken at ?dialect=vllm"
             raise WireError("missing_required_parameter", message, param="session")
         self._session = self._session.updated(session)
-        return Configure(self._session.delay_ms, self._session.unsupported)
+        return Configure(self._session.delay_ms, unsupported=self._session.unsupported)
 
     def _decode_append(self, event: ClientEvent) -> Append:
-        return Append(parse_append(event, self._max_append_bytes), self._session.sample_rate)
+        return Append(parse_append(event, self._max_append_bytes), self.audio_format)
 
     def _encode_committed(self, turn: int) -> list[ServerEvent]:
         item_id, previous_id = self._item_id(turn), self._last_committed_id

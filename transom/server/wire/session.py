@@ -93,7 +93,7 @@ class WireSession:
             return []
         audio = bytes(self._early_audio)
         self._early_audio.clear()
-        return [Append(audio, dialect.sample_rate)]
+        return [Append(audio, dialect.audio_format)]
 
     def _make(self, name: DialectName) -> Dialect:
         if name == "openai":

@@ -10,16 +10,14 @@ from __future__ import annotations
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.server.wire.messages import (
     Append,
+    AudioFormat,
     ClientEvent,
     Command,
     Commit,
     Configure,
-    Configured,
     DialectName,
     Fact,
     ServerEvent,
-    TurnCleared,
-    TurnCommitted,
     WireError,
 )
 from transom.server.wire.openai_session import parse_sample_rate
@@ -42,9 +40,9 @@ class VllmDialect:
         return "vllm"
 
     @property
-    def sample_rate(self) -> int:
-        """The rate in Hz of the audio that comes next: 16 kHz unless the client says otherwise."""
-        return self._sample_rate
+    def audio_format(self) -> AudioFormat:
+        """The format of the audio that comes next: PCM16 at 16 kHz unless the client says otherwise."""
+        return AudioFormat("pcm_s16le", self._sample_rate)
 
     def decode(self, event: ClientEvent) -> Command | None:
         """Translate a client event. Raises WireError."""
@@ -52,7 +50,7 @@ class VllmDialect:
             case "session.update":
                 return self._decode_update(event)
             case "input_audio_buffer.append":
-                return Append(parse_append(event, self._max_append_bytes), self._sample_rate)
+                return Append(parse_append(event, self._max_append_bytes), self.audio_format)
             case "input_audio_buffer.commit":
                 return Commit() if event.get("final") else None
             case kind:
@@ -68,7 +66,7 @@ class VllmDialect:
                 return [{"type": "transcription.done", "text": fact.text, "usage": _usage(fact)}]
             case TurnFailed():
                 return [{"type": "error", "error": fact.message, "code": fact.code}]
-            case Configured() | TurnCommitted() | TurnCleared():
+            case _:
                 return []
 
     def encode_error(self, error: WireError, event_id: str | None) -> ServerEvent:
@@ -82,7 +80,7 @@ class VllmDialect:
         if event.get("sample_rate") is not None:
             self._sample_rate = parse_sample_rate(event["sample_rate"], "sample_rate")
         unsupported = tuple(key for key in ("language", "prompt") if event.get(key))
-        return Configure(None, unsupported)
+        return Configure(None, unsupported=unsupported)
 
 
 def _usage(result: TurnCompleted) -> dict[str, int | None]:
