@@ -52,7 +52,7 @@ class ObservedEngine:
 
     def __init__(self, engine: Engine) -> None:
         self.info: EngineInfo = engine.info
-        self.start, self.stop = engine.start, engine.stop
+        self.start, self.stop, self.observe_steps = engine.start, engine.stop, engine.observe_steps
         self.completed: list[TurnCompleted] = []
         self._engine = engine
 
