@@ -15,7 +15,7 @@ from websockets.sync.client import connect
 
 from tests.parity.driver import Utterance, make_runner, teacher_forced_logits
 from transom.audio.files import read_audio
-from transom.audio.pcm import Pcm16Decoder, encode_pcm16
+from transom.audio.pcm import PcmDecoder, encode_pcm16
 from transom.config import CacheConfig, EngineConfig
 from transom.engine.api import EngineInfo, EngineSession, EngineStats, Event, Publish, SessionOptions, TurnCompleted
 from transom.engine.build import LoadedModel, build_engine, load_model, make_prompt
@@ -44,7 +44,7 @@ def stored_transcripts() -> dict[str, Transcript]:
 
 def recording(name: str) -> NDArray[np.float32]:
     """Samples at 16 kHz, on PCM16's grid as a client sends them."""
-    return Pcm16Decoder().decode(encode_pcm16(read_audio(FOLDER / name)))
+    return PcmDecoder().decode(encode_pcm16(read_audio(FOLDER / name)))
 
 
 class ObservedEngine:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transom.audio.mel import LogMel
-from transom.audio.pcm import Pcm16Decoder, encode_pcm16
+from transom.audio.pcm import PcmDecoder, encode_pcm16
 from transom.audio.resample import Resampler, Samples
 from transom.audio.windows import TokenWindows
 from transom.config import AudioConfig
@@ -78,7 +78,7 @@ def test_streamed_frames_have_the_bits_of_the_offline_stft_of_the_padded_stream(
 @given(samples=st.lists(st.integers(-32768, 32767), max_size=50), sizes=st.lists(st.integers(0, 7), min_size=1))
 def test_pcm_cut_at_any_byte_gives_the_same_samples(samples: list[int], sizes: list[int]) -> None:
     content = np.array(samples, "<i2").tobytes()
-    decoder = Pcm16Decoder()
+    decoder = PcmDecoder()
     decoded = []
     position = 0
     for size in [*sizes, len(content)]:

@@ -14,6 +14,7 @@ from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script, Word
 from transom.engine.session import Session
 from transom.server.intake import AudioIntake
+from transom.server.wire.messages import AudioFormat
 
 WORDS = Script(words=(Word(2, "Hello"), Word(9, " wörld"), Word(11, " 🙂")))
 
@@ -109,7 +110,7 @@ async def test_any_split_of_the_bytes_gives_the_same_samples(
                 break
         await transcribe(client, b"")
     intake = AudioIntake(16_000)
-    whole = np.concatenate([intake.push(audio, rate), intake.end_turn()])
+    whole = np.concatenate([intake.push(audio, AudioFormat("pcm_s16le", rate)), intake.end_turn()])
     assert np.array_equal(np.concatenate(engine.heard), whole)
 
 

@@ -5,7 +5,7 @@ import pytest
 import soundfile
 
 from transom.audio.files import iter_audio, read_audio
-from transom.audio.pcm import Pcm16Decoder, encode_pcm16
+from transom.audio.pcm import PcmDecoder, encode_pcm16
 from transom.audio.resample import Resampler, Samples
 from transom.audio.windows import TokenWindows
 from transom.config import AudioConfig
@@ -102,7 +102,7 @@ def test_reset_drops_what_the_resampler_holds() -> None:
 
 
 def test_pcm_reset_drops_the_odd_byte() -> None:
-    decoder = Pcm16Decoder()
+    decoder = PcmDecoder()
     decoder.decode(b"\x01")
     decoder.reset()
     assert decoder.decode(b"\x00\x40").tolist() == [0.5]

@@ -1,16 +1,18 @@
-"""Client audio to engine samples: bytes of any length at any rate in, float32 mono at the engine's rate out.
+"""Client audio to engine samples: bytes of any length and format in, float32 mono at the engine's rate out.
 
-Knows a turn only as a length. A resampler's tail belongs to the turn in which it arrived; an odd byte waits for its
-other half and is dropped where the turn ends.
+Knows a turn only as a length. A resampler's tail belongs to the turn in which it arrived; part of a sample waits for
+its other bytes and is dropped where the turn ends. Every sample counts on the session's clock, also one that is
+forgotten.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from transom.audio.pcm import Pcm16Decoder
+from transom.audio.pcm import PcmDecoder
 from transom.audio.resample import Resampler
 from transom.engine.api import Samples
+from transom.server.wire.messages import AudioFormat
 
 
 class AudioIntake:
@@ -18,47 +20,60 @@ class AudioIntake:
 
     def __init__(self, engine_sample_rate: int) -> None:
         self._engine_sample_rate = engine_sample_rate
-        self._sample_rate = engine_sample_rate
-        self._decoder = Pcm16Decoder()
+        self._format = AudioFormat("pcm_s16le", engine_sample_rate)
+        self._decoder = PcmDecoder("pcm_s16le")
         self._resampler = Resampler(engine_sample_rate, engine_sample_rate)
         self._num_samples = 0
         self._ms_at_other_rates = 0.0
+        self._session_samples = 0
 
     @property
     def turn_ms(self) -> float:
         """Milliseconds of audio in the turn that has not ended yet."""
-        return self._ms_at_other_rates + self._num_samples * 1000 / self._sample_rate
+        return self._ms_at_other_rates + self._num_samples * 1000 / self._format.sample_rate
 
-    def push(self, audio: bytes, sample_rate: int) -> Samples:
-        """Convert PCM16 bytes; what comes back may lag behind them, and may be empty."""
-        held = self._change_rate(sample_rate)
-        samples = self._decoder.decode(audio)
+    @property
+    def session_samples(self) -> int:
+        """Samples at the engine's rate since the session began: those handed out, and those that were dropped."""
+        return self._session_samples
+
+    def push(self, audio: bytes, audio_format: AudioFormat) -> Samples:
+        """Convert bytes; what comes back may lag behind them, and may be empty. Raises AudioError for bad samples."""
+        is_new = audio_format != self._format
+        decoder = PcmDecoder(audio_format.encoding) if is_new else self._decoder
+        samples = decoder.decode(audio)
+        held = self._change_format(audio_format, decoder) if is_new else np.zeros(0, np.float32)
         self._num_samples += len(samples)
-        return np.concatenate([held, self._resampler.push(samples)])
+        return self._count(np.concatenate([held, self._resampler.push(samples)]))
 
     def end_turn(self) -> Samples:
         """The tail of the turn; the next byte begins a new one."""
-        tail = self._resampler.flush()
+        tail = self._count(self._resampler.flush())
         self.clear()
         return tail
 
-    def clear(self) -> None:
-        """Forget the turn, which the client ended: its next byte begins a sample."""
+    def clear(self) -> int:
+        """Forget the turn, which the client ended: its next byte begins a sample. Returns the samples dropped."""
         self._decoder.reset()
-        self.drop_turn()
+        return self.drop_turn()
 
-    def drop_turn(self) -> None:
-        """Forget the turn, which the client does not know to have ended: its next byte may be half a sample."""
-        self._resampler.reset()
+    def drop_turn(self) -> int:
+        """Forget the turn, which the client does not know to have ended: its next byte may be part of a sample.
+
+        Returns the samples dropped, which count on the session's clock.
+        """
+        num_dropped = len(self._count(self._resampler.flush()))
         self._num_samples, self._ms_at_other_rates = 0, 0.0
+        return num_dropped
 
-    def _change_rate(self, sample_rate: int) -> Samples:
-        """Begin to convert from another rate; returns what the old conversion still held."""
-        if sample_rate == self._sample_rate:
-            return np.zeros(0, np.float32)
+    def _count(self, samples: Samples) -> Samples:
+        self._session_samples += len(samples)
+        return samples
+
+    def _change_format(self, audio_format: AudioFormat, decoder: PcmDecoder) -> Samples:
+        """Begin to convert another format; returns what the old conversion still held."""
+        resampler = Resampler(audio_format.sample_rate, self._engine_sample_rate)
         held = self._resampler.flush()
-        self._decoder.reset()
         self._ms_at_other_rates, self._num_samples = self.turn_ms, 0
-        self._sample_rate = sample_rate
-        self._resampler = Resampler(sample_rate, self._engine_sample_rate)
+        self._format, self._decoder, self._resampler = audio_format, decoder, resampler
         return held

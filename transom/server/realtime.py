@@ -142,7 +142,7 @@ class RealtimeConnection:
         for start in range(0, len(command.audio), step):
             await self._wait_for_engine()
             # No await between the two: a turn that fails in between would leave its samples to the next.
-            self._session.append(self._intake.push(command.audio[start : start + step], command.format.sample_rate))
+            self._session.append(self._intake.push(command.audio[start : start + step], command.format))
             await asyncio.sleep(0)
 
     def _commit(self, command: Commit) -> None:
