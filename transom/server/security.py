@@ -8,12 +8,13 @@ without keys) and ``session_defaults`` (the session that came with an ephemeral 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import FastAPI
 from starlette.datastructures import Headers
@@ -77,9 +78,8 @@ class Origins:
         """``origin`` of a page, None for other clients; ``host`` is what the client calls this server."""
         if origin is None or self._allowed is None or "*" in self._allowed:
             return True
-        return origin.lower() in self._allowed or (
-            host is not None and urlsplit(origin).netloc.lower() == host.lower()
-        )
+        is_own = host is not None and origin.lower().partition("://")[2] == host.lower()
+        return is_own or origin.lower() in self._allowed
 
     def for_cors(self) -> list[str]:
         """The list that Starlette's CORS middleware takes."""
@@ -90,8 +90,7 @@ def _origin(text: str) -> str:
     origin = text.strip().rstrip("/").lower()
     if origin in ("*", "null"):  # browsers send "null" for a file on the disk
         return origin
-    parts = urlsplit(origin)
-    if not parts.scheme or not parts.netloc or parts.path or parts.query or parts.fragment:
+    if not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^\s/?#@]+", origin):
         raise ConfigError(f"the origin {text!r} matches no page; write scheme and host, such as https://app.example")
     return origin
 
@@ -131,9 +130,7 @@ class Gate:
             return
         headers = Headers(scope=scope)
         if not self._origins.allows(headers.get("origin"), headers.get("host")):
-            message = (
-                f"pages of the origin {headers['origin'][:200]!r} may not use this server; see its allowed origins"
-            )
+            message = f"pages of {headers['origin'][:200]!r} may not use this server: it allows other origins"
             response = problem(HTTPStatus.FORBIDDEN, "origin_not_allowed", message)
             await self._refuse("origin", response, scope, receive, send)
             return
@@ -150,10 +147,8 @@ class Gate:
         labels = [self._keys.label_of(key) for key in presented]
         if scope["type"] == "websocket" and scope["path"] == EPHEMERAL_PATH:
             for key in presented:
-                if (
-                    key.startswith(EPHEMERAL_PREFIX)
-                    and (grant := self._find_grant(key.decode("latin-1"))) is not None
-                ):
+                grant = self._find_grant(key.decode("latin-1")) if key.startswith(EPHEMERAL_PREFIX) else None
+                if grant is not None:
                     return Admission(grant.principal, grant.session)
         if self._keys.is_empty:
             return Admission()
@@ -196,7 +191,11 @@ def _presented_keys(scope: Scope, query_key: bytes | None) -> list[bytes]:
     if scheme.lower() == "bearer":
         keys.append(token.strip().encode("latin-1"))
     offers = scope.get("subprotocols", ())
-    keys += [offer.removeprefix(KEY_PROTOCOL).encode() for offer in offers if offer.startswith(KEY_PROTOCOL)][:1]
+    keys += [
+        offer.removeprefix(KEY_PROTOCOL).encode("utf-8", "surrogateescape")
+        for offer in offers
+        if offer.startswith(KEY_PROTOCOL)
+    ][:1]
     return [key for key in [*keys, query_key] if key]
 
 
