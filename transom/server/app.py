@@ -14,7 +14,7 @@ from fastapi import FastAPI, WebSocket
 from transom import __version__
 from transom.engine.api import Engine
 from transom.errors import CapacityError, EngineError
-from transom.server import ops, problems
+from transom.server import ops, pages, problems
 from transom.server.handshake import read_handshake
 from transom.server.realtime import RealtimeConnection
 from transom.server.settings import ServerSettings
@@ -40,6 +40,7 @@ def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
     app = FastAPI(title="Transom", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     problems.install_handlers(app)
     app.include_router(ops.make_router(engine))
+    app.include_router(pages.make_router())
 
     @app.websocket("/v1/realtime")
     async def realtime(websocket: WebSocket) -> None:
