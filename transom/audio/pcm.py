@@ -67,8 +67,8 @@ def _checked(samples: Samples) -> Samples:
     is_bad = ~(np.abs(samples) <= _MAX_FLOAT)  # also where the comparison is with a NaN
     if is_bad.any():
         raise AudioError(
-            f"float samples lie between -1 and 1, but {int(is_bad.sum())} of these {len(samples)} are no numbers or far"
-            f" beyond, such as {samples[is_bad.argmax()]:g}; check the declared encoding, and scale the samples"
+            f"float samples lie between -1 and 1, but {int(is_bad.sum())} of these {len(samples)} are no numbers or"
+            f" far beyond, such as {samples[is_bad.argmax()]:g}; check the declared encoding, and scale the samples"
         )
     return np.clip(samples, -1.0, 1.0)
 
