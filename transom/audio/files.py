@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from transom.audio.ffmpeg import SNIFF_BYTES, FfmpegError, decode, has_ffmpeg, sniff_container
 from transom.audio.resample import Resampler
 from transom.errors import AudioError
 
 Samples = NDArray[np.float32]
 
 _REMEDY = "wav, flac, ogg (Vorbis or Opus), mp3 and aiff files work; convert others with: ffmpeg -i FILE out.wav"
+_FFMPEG_REMEDY = "m4a, mp4, webm and aac files work where the program ffmpeg is installed"
 
 
 def read_audio(path: str | Path, target_rate: int = 16_000) -> Samples:
@@ -30,13 +33,32 @@ def iter_audio(path: str | Path, block_seconds: float = 10.0, target_rate: int =
     """
     if not Path(path).is_file():
         raise AudioError(f"{path}: {'not a regular file' if Path(path).exists() else 'no such file'}")
+    with open(path, "rb") as file:
+        yield from iter_open_audio(file, str(path), block_seconds, target_rate)
+
+
+def iter_open_audio(
+    file: BinaryIO, name: str, block_seconds: float = 10.0, target_rate: int = 16_000
+) -> Generator[Samples, None, None]:
+    """The same for an open file, which stays open; errors call it ``name``."""
+    head = file.read(SNIFF_BYTES)
+    file.seek(0)
+    container = sniff_container(head)
     try:
-        with soundfile.SoundFile(path) as file:
-            yield from _resampled(file, block_seconds, target_rate)
-    except soundfile.SoundFileError as error:
-        raise AudioError(f"{path} cannot be read as audio ({error}); {_REMEDY}") from error
+        if container is None:
+            with soundfile.SoundFile(file) as sound:
+                yield from _resampled(sound, block_seconds, target_rate)
+        elif has_ffmpeg():
+            blocks = decode(file, container, max(1, round(block_seconds * target_rate)), target_rate)
+            yield from _checked(blocks)
+        else:
+            raise AudioError(f"{name} is of a kind that only ffmpeg reads; {_FFMPEG_REMEDY}; {_REMEDY}")
+    except soundfile.LibsndfileError as error:
+        raise AudioError(f"{name} cannot be read as audio ({error.error_string}); {_REMEDY}") from error
+    except FfmpegError as error:
+        raise AudioError(f"{name} cannot be read as audio ({error}); {_REMEDY}") from error
     except _ContentError as error:
-        raise AudioError(f"{path} {error}; {_REMEDY}") from error
+        raise AudioError(f"{name} {error}; {_REMEDY}") from error
 
 
 class _ContentError(Exception):
@@ -45,13 +67,22 @@ class _ContentError(Exception):
 
 def _resampled(file: soundfile.SoundFile, block_seconds: float, target_rate: int) -> Iterator[Samples]:
     resampler = Resampler(file.samplerate, target_rate)
-    block_frames = max(1, round(block_seconds * file.samplerate))
-    num_frames = 0
+    for block in _checked(_mono_blocks(file, max(1, round(block_seconds * file.samplerate)))):
+        yield resampler.push(block)
+    yield resampler.flush()
+
+
+def _mono_blocks(file: soundfile.SoundFile, block_frames: int) -> Iterator[Samples]:
     while len(block := file.read(block_frames, dtype="float32", always_2d=True)):
+        yield block.mean(axis=1)
+
+
+def _checked(blocks: Iterator[Samples]) -> Iterator[Samples]:
+    num_frames = 0
+    for block in blocks:
         if not np.isfinite(block).all():
             raise _ContentError("holds samples that are no numbers")
         num_frames += len(block)
-        yield resampler.push(block.mean(axis=1))
+        yield block
     if num_frames == 0:
         raise _ContentError("holds no samples")
-    yield resampler.flush()

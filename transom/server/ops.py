@@ -1,41 +1,97 @@
-"""What is asked about the server itself: is it alive, and which model does it serve."""
+"""What is asked about the server itself: is it alive, is it ready, and which model does it serve.
+
+The health routes are open: whoever checks API keys lets ``OPEN_PATHS`` pass.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from fastapi import APIRouter, Response
+from pydantic import BaseModel
 
+from transom import __version__
 from transom.engine.api import Engine
-from transom.server.problems import problem
+from transom.server.problems import Problem, error_responses
+
+OPEN_PATHS = frozenset({"/health", "/healthz", "/ping", "/readyz", "/version"})
+UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
+EMPTY: dict[int | str, dict[str, Any]] = {200: {"description": "Yes; the body is empty.", "content": {}}}
 
 
-def make_router(engine: Engine) -> APIRouter:
-    """``/health`` and OpenAI's ``/v1/models``."""
+class ModelCard(BaseModel):
+    """A model in OpenAI's form, with what vLLM adds; no limit of length is ``max_model_len`` null."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "transom"
+    root: str
+    parent: str | None = None
+    max_model_len: int | None = None
+    permission: list[dict[str, Any]] = []
+
+
+class ModelList(BaseModel):
+    """The models in OpenAI's form; there is one."""
+
+    object: Literal["list"] = "list"
+    data: list[ModelCard]
+
+
+def make_router(engine: Engine, is_ready: Callable[[], bool] | None = None) -> APIRouter:
+    """Health, version and models; ``is_ready`` is False while no new client should come (default: engine stopped)."""
     router = APIRouter()
-    info = engine.info
-    model: dict[str, Any] = {
-        "id": info.model,
-        "object": "model",
-        "created": int(time.time()),
-        "owned_by": "transom",
-    }
-
-    @router.get("/health")
-    async def health() -> Response:
-        return Response(status_code=HTTPStatus.OK if engine.is_running else HTTPStatus.SERVICE_UNAVAILABLE)
-
-    @router.get("/v1/models")
-    async def list_models() -> dict[str, Any]:
-        return {"object": "list", "data": [model]}
-
-    @router.get("/v1/models/{model_id:path}", response_model=None)
-    async def get_model(model_id: str) -> dict[str, Any] | Response:
-        if model_id == info.model:
-            return model
-        message = f"the model {model_id!r} is not served here; this server has {info.model!r}"
-        return problem(HTTPStatus.NOT_FOUND, "model_not_found", message, param="model")
-
+    _add_health(router, engine, is_ready or (lambda: engine.is_running))
+    _add_models(router, engine)
     return router
+
+
+def _add_health(router: APIRouter, engine: Engine, is_ready: Callable[[], bool]) -> None:
+    @router.get("/healthz", summary="Is the process alive?", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @router.get("/readyz", summary="May new clients come?", responses=error_responses([503]), tags=["health"])
+    async def readyz() -> dict[str, str]:
+        if not is_ready():
+            raise Problem(
+                UNAVAILABLE, "not_ready", "no new clients now: the model is being loaded, or the server ends"
+            )
+        return {"status": "ready"}
+
+    @router.get(
+        "/health",
+        summary="Does the engine run? (vLLM's health check)",
+        response_class=Response,
+        responses=EMPTY | {503: {"description": "No; the body is empty.", "content": {}}},
+        tags=["health"],
+    )
+    @router.get("/ping", summary="The same", response_class=Response, responses=EMPTY, tags=["health"])
+    async def health() -> Response:
+        return Response(status_code=HTTPStatus.OK if engine.is_running else UNAVAILABLE)
+
+    @router.get("/version", summary="The server's version", tags=["health"])
+    async def version() -> dict[str, str]:
+        return {"version": __version__}
+
+
+def _add_models(router: APIRouter, engine: Engine) -> None:
+    name = engine.info.model
+    card = ModelCard(id=name, root=name, created=int(time.time()))
+
+    @router.get("/v1/models", summary="List the models", tags=["models"])
+    async def list_models() -> ModelList:
+        return ModelList(data=[card])
+
+    @router.get(
+        "/v1/models/{model_id:path}", summary="Describe a model", responses=error_responses([404]), tags=["models"]
+    )
+    async def get_model(model_id: str) -> ModelCard:
+        if model_id == name:
+            return card
+        message = f"the model {model_id!r} is not served here; this server has {name!r}"
+        raise Problem(HTTPStatus.NOT_FOUND, "model_not_found", message, param="model")

@@ -1,0 +1,60 @@
+"""A bound on the size of uploads that counts while the bytes come in, before anything is parsed or kept.
+
+Starlette writes a file that is being uploaded to disk; the bound ends the upload where it is passed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+from starlette.types import Message, Receive
+
+from transom.server.problems import Problem
+
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def bounded_route(max_bytes: int) -> type[APIRoute]:
+    """A route class whose requests have at most ``max_bytes`` of body; larger ones are answered with 413."""
+
+    class BoundedRoute(APIRoute):
+        def get_route_handler(self) -> Handler:
+            handle = super().get_route_handler()
+
+            async def handle_bounded(request: Request) -> Response:
+                declared = request.headers.get("content-length", "")
+                if declared.isdecimal() and int(declared) > max_bytes:
+                    raise _too_large(max_bytes)
+                return await handle(Request(request.scope, _bounded(request.receive, max_bytes)))
+
+            return handle_bounded
+
+    return BoundedRoute
+
+
+def _bounded(receive: Receive, max_bytes: int) -> Receive:
+    num_bytes = 0
+
+    async def receive_bounded() -> Message:
+        nonlocal num_bytes
+        message = await receive()
+        num_bytes += len(message.get("body", b""))
+        if num_bytes > max_bytes:
+            raise _too_large(max_bytes)
+        return message
+
+    return receive_bounded
+
+
+def _too_large(max_bytes: int) -> Problem:
+    message = (
+        f"the upload is larger than {max_bytes} bytes, the most this server takes; send a compressed file, such as "
+        "flac or ogg, or cut it into parts"
+    )
+    # The rest of the body is not read, so the connection cannot serve another request.
+    headers = {"Connection": "close"}
+    return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "upload_too_large", message, param="file", headers=headers)
