@@ -7,6 +7,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+import configargparse
+
 from transom import __version__
 from transom.commands import serve, transcribe
 from transom.errors import TransomError
@@ -16,7 +18,9 @@ def make_parser() -> argparse.ArgumentParser:
     """All commands; each sets ``run``, which takes the parsed arguments."""
     parser = argparse.ArgumentParser(prog="transom", description="Self-hosted realtime speech-to-text")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(
+        title="commands", required=True, metavar="COMMAND", parser_class=configargparse.ArgumentParser
+    )
     serve.add_parser(commands)
     transcribe.add_parser(commands)
     return parser

@@ -15,7 +15,7 @@ from fastapi import FastAPI
 
 from tests.server.conftest import RunningServer
 from transom.cli import main
-from transom.commands.engine_options import delay_ms, memory
+from transom.commands.values import delay_ms, memory
 from transom.errors import ConfigError
 from transom.server.run import bind
 from transom.server.settings import ServerSettings

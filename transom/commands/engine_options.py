@@ -7,16 +7,14 @@ import os
 import re
 from pathlib import Path
 
+from transom.commands.values import memory, positive
 from transom.config import CacheConfig, DType, EngineConfig
 from transom.engine.api import Engine
 from transom.errors import ConfigError
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
-UNITS = {"": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 # OpenMP threads that spin while they wait starve everything else on a shared machine; read when torch is loaded.
 PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
-MIN_DELAY_MS, MAX_DELAY_MS = 80, 2400
-
 
 MODEL_HELP = "a model folder, a Hugging Face id, or 'bundled' (default): small, to try things with, and often wrong"
 
@@ -75,27 +73,3 @@ def require_device(device: str) -> None:
         raise ConfigError(f"device {device} cannot be used: torch finds no GPU. Choose cpu")
     if int(match[1] or 0) >= torch.cuda.device_count():
         raise ConfigError(f"there is no device {device}: torch finds {torch.cuda.device_count()} GPUs")
-
-
-def positive(text: str) -> int:
-    """A whole number above 0."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} is not above 0")
-    return number
-
-
-def memory(text: str) -> int:
-    """Bytes from a number with an optional unit, such as 512MiB."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)", text.strip())
-    if match is None or match[2].upper() not in UNITS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size such as 512MiB or 8GiB")
-    return int(float(match[1]) * UNITS[match[2].upper()])
-
-
-def delay_ms(text: str) -> int:
-    """A delay in milliseconds that models are trained for."""
-    number = int(text)
-    if not MIN_DELAY_MS <= number <= MAX_DELAY_MS:
-        raise argparse.ArgumentTypeError(f"{text} is not within {MIN_DELAY_MS} to {MAX_DELAY_MS} ms")
-    return number

@@ -4,67 +4,84 @@ from __future__ import annotations
 
 import argparse
 import logging
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
-from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine, delay_ms
+from transom.commands.config_file import add_configured_parser
+from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine
+from transom.commands.server_options import add_server_options, settings_from
 from transom.engine.api import Engine
 from transom.server.settings import ServerSettings
 
-LOG_LEVELS = ("debug", "info", "warning", "error")
-MAX_PORT = 65_535
-FRAME_LOGGERS = ("uvicorn", "websockets")
+DEFAULT_MODEL = "bundled"
+SIGNAL_EXIT_BASE = 128
+
+logger = logging.getLogger(__name__)
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``serve`` and its options."""
-    defaults = ServerSettings()
-    parser = commands.add_parser("serve", help="serve realtime transcription over a WebSocket")
-    parser.add_argument("model", nargs="?", default="bundled", metavar="MODEL", help=MODEL_HELP)
-    add_engine_options(parser)
+    parser, file = add_configured_parser(commands, "serve", "serve realtime transcription over a WebSocket")
+    parser.add_argument("given_model", nargs="?", metavar="MODEL", help=MODEL_HELP)
+    parser.add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help="the same, as an option")
     parser.add_argument(
         "--engine", choices=("model", "fake"), default="model", help="fake: scripted text, no model, to try clients"
     )
-    parser.add_argument("--host", default=defaults.host, help="default: %(default)s, this machine only")
-    parser.add_argument("--port", type=port, default=defaults.port, help="default: %(default)s; 0: any free one")
-    parser.add_argument("--delay-ms", type=delay_ms, metavar="MS", help="delay of the text (default: the model's)")
-    parser.add_argument(
-        "--default-dialect",
-        choices=("openai", "vllm"),
-        default=defaults.default_dialect,
-        help="for clients that do not tell (default: %(default)s)",
-    )
-    parser.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="default: %(default)s")
+    add_engine_options(parser)
+    add_server_options(parser)
+    file.learn(parser)
     parser.set_defaults(run=run)
 
 
-def port(text: str) -> int:
-    """A TCP port; 0 is any free one."""
-    number = int(text)
-    if not 0 <= number <= MAX_PORT:
-        raise argparse.ArgumentTypeError(f"{text} is not within 0 to {MAX_PORT}")
-    return number
-
-
 def run(args: argparse.Namespace) -> None:
-    """Take the port, load the model, serve until interrupted. Raises TransomError."""
-    from transom.server.app import create_app
-    from transom.server.run import bind, serve, url_of
+    """Take the port, load the model, serve until a signal asks to stop. Raises TransomError."""
+    from transom.server.api_keys import check_exposure
+    from transom.server.logs import configure_logs
+    from transom.server.run import bind, check_certificate
 
-    logging.basicConfig(level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    for name in FRAME_LOGGERS:  # at debug they write every frame: audio and text
-        logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger().level))
-    settings = ServerSettings(
-        host=args.host, port=args.port, default_dialect=args.default_dialect, default_delay_ms=args.delay_ms
-    )
-    listener = bind(settings.host, settings.port)
-    with listener:
-        engine = _make_engine(args)
-        engine.start()  # an error here is one line; in the server it would be a traceback
-        what = f"{engine.info.model} ({engine.info.description})"
-        ready_line = f"Transom serves {what} at {url_of(listener)}/v1/realtime (Ctrl+C stops it)"
+    args.model = args.given_model or args.model
+    configure_logs(args.log_level, args.log_format)
+    settings = settings_from(args)
+    check_exposure(settings.host, settings.api_keys, args.allow_insecure)
+    check_certificate(settings)
+    with bind(settings.host, settings.port) as listener:
+        with _ending_on_sigterm():
+            engine = _make_engine(args)
+            engine.start()  # an error here is one line; in the server it would be a traceback
         try:
-            serve(create_app(engine, settings), settings, listener, lambda: print(ready_line, flush=True))
+            _serve(engine, settings, listener)
         finally:
             engine.stop()
+
+
+def _serve(engine: Engine, settings: ServerSettings, listener: socket.socket) -> None:
+    from transom.server.app import create_app
+    from transom.server.lifecycle import Lifecycle
+    from transom.server.run import serve, url_of
+
+    what = f"{engine.info.model} ({engine.info.description})"
+    url = url_of(listener, is_tls=settings.ssl_certfile is not None)
+    ready_line = f"Transom serves {what} at {url}/v1/realtime (Ctrl+C stops it)"
+    lifecycle = Lifecycle(settings.drain_timeout_s, settings.shutdown_timeout_s)
+    serve(create_app(engine, settings), settings, listener, lambda: print(ready_line, flush=True), lifecycle)
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """SIGTERM ends a load in order, also for process 1 of a container, which the system would not end by itself."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        sys.exit(SIGNAL_EXIT_BASE + number)
+
+    previous = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _make_engine(args: argparse.Namespace) -> Engine:
@@ -72,4 +89,14 @@ def _make_engine(args: argparse.Namespace) -> Engine:
         return build_model_engine(args)
     from transom.engine.fake import FakeEngine
 
+    if ignored := _given_model_options(args):
+        logger.warning("--engine fake has no model: no effect has %s", ", ".join(ignored))
     return FakeEngine(max_sessions=args.max_sessions)
+
+
+def _given_model_options(args: argparse.Namespace) -> list[str]:
+    """The options of a model whose values are not the defaults."""
+    parser = argparse.ArgumentParser()
+    add_engine_options(parser)
+    defaults = {**vars(parser.parse_args([])), "model": DEFAULT_MODEL, "max_sessions": args.max_sessions}
+    return [f"--{name.replace('_', '-')}" for name, default in defaults.items() if getattr(args, name) != default]

@@ -11,7 +11,8 @@ import soundfile
 from tqdm import tqdm
 
 from transom.audio.files import iter_audio
-from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine, delay_ms
+from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine
+from transom.commands.values import delay_ms
 from transom.config import TOKEN_MS
 from transom.engine.api import Engine, Event, SessionOptions, TextDelta, TurnCompleted, TurnFailed
 from transom.errors import AudioError, EngineError, TransomError

@@ -1,24 +1,37 @@
-"""Sockets and uvicorn: take the port first, so that a second server on it is told at once, then serve on it."""
+"""Sockets, TLS, signals and uvicorn: take the port first, so that a second server on it is told at once, then serve.
+
+SIGTERM drains, SIGINT (Ctrl+C) closes; both end with exit code 0. A second one ends the process at once.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import logging
+import os
+import signal
 import socket
-from collections.abc import Callable
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
 
 from transom.errors import ConfigError
+from transom.server.lifecycle import Lifecycle
 from transom.server.settings import ServerSettings
 
 BACKLOG = 2048
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNAL_EXIT_BASE = 128
 
 
 def bind(host: str, port: int) -> socket.socket:
     """A listening socket; port 0 lets the system choose. Raises ConfigError if the address cannot be had."""
+    host = host.removeprefix("[").removesuffix("]")
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
     except socket.gaierror as error:
@@ -34,28 +47,84 @@ def bind(host: str, port: int) -> socket.socket:
         if error.errno == errno.EADDRINUSE:
             remedy = "stop the server that uses it or choose another port with --port"
             raise ConfigError(f"port {port} on {host} is already in use; {remedy}") from error
-        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror}); choose another address") from error
+        raise ConfigError(
+            f"cannot listen on {_address(host, port)} ({error.strerror}); choose another address"
+        ) from error
     return listener
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, is_tls: bool = False) -> str:
     """The base URL of what listens there."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if listener.family == socket.AF_INET6 else f"http://{host}:{port}"
+    return f"{'https' if is_tls else 'http'}://{_address(host, port)}"
+
+
+def _address(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_certificate(settings: ServerSettings) -> None:
+    """Raise ConfigError unless the TLS certificate and key, if any are set, can be used."""
+    certificate, key = settings.ssl_certfile, settings.ssl_keyfile
+    if certificate is None:
+        if key is not None:
+            raise ConfigError("--ssl-keyfile needs the certificate that belongs to it: add --ssl-certfile")
+        return
+    for option, path in (("--ssl-certfile", certificate), ("--ssl-keyfile", key)):
+        if path is not None and not path.is_file():
+            raise ConfigError(f"there is no file {path}; give {option} a PEM file")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        # Never ask on the terminal for a password: a service would hang.
+        context.load_cert_chain(certificate, key, settings.ssl_keyfile_password or "")
+    except (ssl.SSLError, OSError) as error:
+        files = f"{certificate} and {key}" if key else f"{certificate} (add --ssl-keyfile if it holds no private key)"
+        remedy = "they must be PEM files that belong together; --ssl-keyfile-password opens an encrypted key"
+        raise ConfigError(f"TLS cannot use {files}: {error.strerror or error}; {remedy}") from error
 
 
 class ReadyServer(uvicorn.Server):
-    """Calls ``on_ready`` as soon as clients are served."""
+    """Calls ``on_ready`` as soon as clients are served, and ends the running work before it exits."""
 
-    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, on_ready: Callable[[], None], lifecycle: Lifecycle | None = None
+    ) -> None:
         super().__init__(config)
         self._on_ready = on_ready
+        self._lifecycle = lifecycle or Lifecycle()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._is_asked_to_stop = False
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then say so."""
         await super().startup(sockets)
         if self.started:
             self._on_ready()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals from here to the end of the process, for a second one may come at any time."""
+        self._loop = asyncio.get_running_loop()
+        if threading.current_thread() is threading.main_thread():
+            for number in STOP_SIGNALS:
+                signal.signal(number, self.handle_exit)
+        yield
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal stops the server in order, a second one at once, whatever runs."""
+        assert self._loop is not None
+        if self._is_asked_to_stop or self._loop.is_closed():
+            os._exit(SIGNAL_EXIT_BASE + sig)
+        self._is_asked_to_stop = True
+        self._loop.call_soon_threadsafe(self._stop, sig)
+
+    def _stop(self, sig: int) -> None:
+        self._stopping = asyncio.create_task(self._end_work(sig))
+
+    async def _end_work(self, sig: int) -> None:
+        await (self._lifecycle.close() if sig == signal.SIGINT else self._lifecycle.drain())
+        self.should_exit = True
 
 
 def is_no_refusal(record: logging.LogRecord) -> bool:
@@ -67,7 +136,7 @@ def uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     """How uvicorn runs the app.
 
     Pings find a connection that is gone, but none is ended because its client answers late. No compression: base64
-    PCM hardly shrinks.
+    PCM hardly shrinks. No access log: its URLs may hold keys.
     """
     logging.getLogger("uvicorn.error").addFilter(is_no_refusal)
     return uvicorn.Config(
@@ -79,11 +148,19 @@ def uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
         lifespan="on",
         timeout_graceful_shutdown=settings.shutdown_timeout_s,
         log_config=None,
+        access_log=False,
+        ssl_certfile=settings.ssl_certfile,
+        ssl_keyfile=settings.ssl_keyfile,
+        ssl_keyfile_password=settings.ssl_keyfile_password,
     )
 
 
-def serve(app: FastAPI, settings: ServerSettings, listener: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until interrupted."""
-    server = ReadyServer(uvicorn_config(app, settings), on_ready)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run(sockets=[listener])
+def serve(
+    app: FastAPI,
+    settings: ServerSettings,
+    listener: socket.socket,
+    on_ready: Callable[[], None],
+    lifecycle: Lifecycle | None = None,
+) -> None:
+    """Serve until a signal asks to stop. The main thread's signal handlers stay this server's from then on."""
+    ReadyServer(uvicorn_config(app, settings), on_ready, lifecycle).run(sockets=[listener])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 from transom.server.limits import MIB, Limits
 from transom.server.wire.messages import DialectName, TurnDetection
+
+VadName = Literal["auto", "silero", "energy"]
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,8 @@ class ServerSettings:
     """All choices and bounds of the server.
 
     ``default_delay_ms`` is the delay of clients that choose none; None leaves it to the model.
-    ``default_turn_detection`` is what a session begins with; None: its client commits.
+    ``default_turn_detection`` is what a session begins with; None: its client commits. ``vad`` is what finds speech:
+    ``auto`` takes silero where it is installed, else energy.
     ``max_undecided_bytes`` of audio are kept while a client's dialect is unknown (30 s at 24 kHz); then
     ``default_dialect`` decides. A client that does not read is not read from while ``max_waiting_events`` or
     ``max_waiting_chars`` wait for it; one with ``max_open_turns`` unanswered commits is not read from either.
@@ -27,12 +31,14 @@ class ServerSettings:
     default_dialect: DialectName = "openai"
     default_delay_ms: int | None = None
     default_turn_detection: TurnDetection | None = None
+    vad: VadName = "auto"
     limits: Limits = field(default_factory=Limits)
     api_keys: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] | None = None
     allow_query_key: bool = False
     ssl_certfile: Path | None = None
     ssl_keyfile: Path | None = None
+    ssl_keyfile_password: str | None = None
     resume_s: float = 60.0
     max_undecided_bytes: int = 30 * 24_000 * 2
     max_waiting_events: int = 1024
