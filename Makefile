@@ -7,13 +7,18 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 0
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-browser lint format clean
 
 demo: $(VENV)/.demo
 	PATH="$(abspath $(BIN)):$$PATH" clients/demo.sh
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+
+# Needs Debian's packages chromium and chromium-driver (or others of their kind on the PATH).
+test-browser: $(VENV)/.browser
+	@command -v chromedriver >/dev/null || { echo "apt-get install chromium chromium-driver" >&2; exit 1; }
+	$(BIN)/python -m pytest tests/browser
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -37,4 +42,8 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(VENV)/.browser: $(VENV)/.dev
+	$(PIP) install --constraint constraints.txt --editable '.[dev,browser]'
 	touch $@
