@@ -6,29 +6,26 @@ import contextlib
 import hmac
 import json
 import logging
-import socket
-import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
 from fastapi import FastAPI, Request, WebSocket
 from starlette.types import Message
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 from websockets.typing import Subprotocol
 
+from tests.server.plain_server import serving
 from transom.errors import ConfigError
 from transom.server.api_keys import KeyRing, check_exposure, read_keys
 from transom.server.security import Gate, KeyQuota, Origins, TooManySessionsError, install
 from transom.server.settings import ServerSettings
 
-START_TIMEOUT_S = 20
 KEYS = ("sk-one", "sk-two")
 SK_TWO = "5e312785"
 OPENAI, MISTRAL, MODELS = "/v1/realtime", "/v1/audio/transcriptions/realtime", "/v1/models"
@@ -60,7 +57,7 @@ class Guarded:
     async def ask(self, path: str, headers: Mapping[str, str] | None = None, **options: Any) -> Answer:
         if "realtime" not in path:
             async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{self.port}") as http:
-                raw = {name: value.encode("latin-1") for name, value in (headers or {}).items()}
+                raw = [(name.encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
                 response = await http.request(options.get("method", "GET"), path, headers=raw)
             return Answer(response.status_code, response.json() if response.text[:1] == "{" else {}, response.headers)
         offers = [Subprotocol(name) for name in options.get("subprotocols", ())] or None
@@ -102,30 +99,6 @@ def make_app(settings: ServerSettings, refused: list[str]) -> FastAPI:
     return app
 
 
-@contextmanager
-def serving(settings: ServerSettings) -> Iterator[Guarded]:
-    refused: list[str] = []
-    config = uvicorn.Config(make_app(settings, refused), ws="websockets-sansio", lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
-    ready = threading.Event()
-    startup = server.startup
-
-    async def startup_then_tell(sockets: list[socket.socket] | None = None) -> None:
-        await startup(sockets)
-        ready.set()
-
-    server.startup = startup_then_tell  # type: ignore[method-assign]
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=server.run, args=([listener],))
-        thread.start()
-        try:
-            assert ready.wait(START_TIMEOUT_S), "the server did not start"
-            yield Guarded(listener.getsockname()[1], refused)
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
 Serve = Callable[..., Guarded]
 
 
@@ -138,7 +111,9 @@ def serve() -> Iterator[Serve]:
         def get(**settings: Any) -> Guarded:
             name = repr(sorted(settings.items()))
             if name not in running:
-                running[name] = servers.enter_context(serving(ServerSettings(**settings)))
+                refused: list[str] = []
+                app = make_app(ServerSettings(**settings), refused)
+                running[name] = Guarded(servers.enter_context(serving(app)), refused)
             return running[name]
 
         yield get
@@ -166,7 +141,7 @@ def matrix() -> Iterator[tuple[str, str, str]]:
 
 
 @pytest.mark.parametrize("allow_query_key", [False, True])
-@pytest.mark.parametrize(("place", "key", "path"), matrix())
+@pytest.mark.parametrize(("place", "key", "path"), list(matrix()))
 async def test_a_key_is_asked_for_alike_on_requests_and_upgrades(
     serve: Serve, place: str, key: str, path: str, allow_query_key: bool
 ) -> None:

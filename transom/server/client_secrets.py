@@ -10,17 +10,18 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
 from transom.errors import CapacityError
-from transom.server.problems import problem
+from transom.server.problems import Problem, error_responses
 from transom.server.wire.messages import WireError
 from transom.server.wire.openai_session import OpenAISession
 
@@ -31,7 +32,6 @@ MAX_BODY_BYTES = 32 * 1024
 RETRY_AFTER_S = 60
 
 NewSession = Callable[[], OpenAISession]
-RequestT = TypeVar("RequestT", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -119,63 +119,81 @@ class TranscriptionSessionRequest(Strict):
     turn_detection: dict[str, Any] | None = None
 
 
+DEFAULT_REQUEST = ClientSecretRequest()
+DEFAULT_BETA_REQUEST = TranscriptionSessionRequest()
+
+
+class BoundedRequest(Request):
+    """A request whose body is short, and JSON that can be answered as JSON: no NaN, no half of a character."""
+
+    async def body(self) -> bytes:
+        """The body. Raises Problem as soon as it is too long."""
+        body = bytearray()
+        async for chunk in self.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                message = f"the request is longer than {MAX_BODY_BYTES} bytes; shorten it"
+                raise Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "request_too_large", message)
+        self._body = bytes(body)
+        return self._body
+
+    async def json(self) -> Any:
+        """The body's value. Raises Problem."""
+        try:
+            return from_json(self._body, allow_inf_nan=False)
+        except ValueError as error:
+            raise Problem(HTTPStatus.BAD_REQUEST, "invalid_json", f"the body is not JSON ({error})") from error
+
+
+class BoundedRoute(APIRoute):
+    """A route that reads its body so."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """FastAPI's own handler, with another request."""
+        handle = super().get_route_handler()
+
+        async def handle_bounded(request: Request) -> Response:
+            return await handle(BoundedRequest(request.scope, request.receive))
+
+        return handle_bounded
+
+
 def make_router(store: ClientSecrets, new_session: NewSession) -> APIRouter:
     """Both routes. ``new_session`` makes the settings that a connection without an ephemeral key begins with."""
-    router = APIRouter(prefix="/v1/realtime")
+    router = APIRouter(prefix="/v1/realtime", route_class=BoundedRoute, tags=["realtime"])
+    errors = error_responses([400, 401, 413, 429])
 
-    @router.post("/client_secrets", response_model=None, openapi_extra=_body_schema(ClientSecretRequest))
-    async def client_secrets(request: Request) -> dict[str, Any] | Response:
-        try:
-            asked = await _read(request, ClientSecretRequest)
-            _check_kind(asked.session)
-            session = new_session().updated(asked.session)
-            key, secret = store.issue(_principal(request), asked.session, asked.expires_after.seconds)
-        except (WireError, CapacityError) as error:
-            return _refusal(error)
+    @router.post("/client_secrets", summary="Make an ephemeral key", responses=errors)
+    async def client_secrets(request: Request, asked: ClientSecretRequest = DEFAULT_REQUEST) -> dict[str, Any]:
+        session = _effective(new_session(), asked.session)
+        key, secret = _issue(store, request, asked.session, asked.expires_after)
         return {"value": key, "expires_at": secret.expires_at_unix_s, "session": session.to_json()}
+
+    @router.post("/transcription_sessions", summary="Make an ephemeral key, as OpenAI's beta did", responses=errors)
+    async def transcription_sessions(
+        request: Request, asked: TranscriptionSessionRequest = DEFAULT_BETA_REQUEST
+    ) -> dict[str, Any]:
+        settings = asked.model_dump(exclude={"client_secret"}, exclude_unset=True)
+        session = _effective(new_session(), settings)
+        key, secret = _issue(store, request, settings, asked.client_secret.expires_at)
+        return {**session.to_beta_json(), "client_secret": {"value": key, "expires_at": secret.expires_at_unix_s}}
 
     return router
 
 
-async def _read(request: Request, kind: type[RequestT]) -> RequestT:
-    """The body, which may be empty. Raises WireError; reads no more than it may hold."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise WireError("request_too_large", f"the request is longer than {MAX_BODY_BYTES} bytes; shorten it")
+def _effective(session: OpenAISession, settings: Mapping[str, Any]) -> OpenAISession:
     try:
-        return kind.model_validate(from_json(body or b"{}", allow_inf_nan=False))
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = f"{where}: {first['msg']}" if where else first["msg"]
-        raise WireError("invalid_value", message, param=where or None) from error
-    except ValueError as error:
-        raise WireError("invalid_json", f"the request is not JSON ({error})") from error
+        return session.updated(settings)
+    except WireError as error:
+        raise Problem(HTTPStatus.BAD_REQUEST, error.code, error.message, param=error.param) from error
 
 
-def _check_kind(session: Mapping[str, Any]) -> None:
-    kind = session.get("type", "transcription")
-    if kind not in ("transcription", "realtime"):
-        message = f"session.type must be transcription (or realtime, which is transcribed, too), not {kind!r:.80}"
-        raise WireError("invalid_value", message, param="session.type")
-
-
-def _principal(request: Request) -> str | None:
-    """Who asks, as :mod:`transom.server.security` found."""
+def _issue(
+    store: ClientSecrets, request: Request, settings: Mapping[str, Any], lifetime: Lifetime
+) -> tuple[str, Secret]:
     principal: str | None = getattr(request.state, "principal", None)
-    return principal
-
-
-def _refusal(error: WireError | CapacityError) -> Response:
-    if isinstance(error, CapacityError):
+    try:
+        return store.issue(principal, settings, lifetime.seconds)
+    except CapacityError as error:
         headers = {"Retry-After": str(RETRY_AFTER_S)}
-        return problem(HTTPStatus.TOO_MANY_REQUESTS, "rate_limit_exceeded", str(error), headers=headers)
-    is_too_large = error.code == "request_too_large"
-    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if is_too_large else HTTPStatus.BAD_REQUEST
-    return problem(status, error.code, error.message, param=error.param)
-
-
-def _body_schema(kind: type[BaseModel]) -> dict[str, Any]:
-    return {"requestBody": {"content": {"application/json": {"schema": kind.model_json_schema()}}}}
+        raise Problem(HTTPStatus.TOO_MANY_REQUESTS, "rate_limit_exceeded", str(error), headers=headers) from error
