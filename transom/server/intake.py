@@ -23,19 +23,31 @@ class AudioIntake:
         self._format = AudioFormat("pcm_s16le", engine_sample_rate)
         self._decoder = PcmDecoder("pcm_s16le")
         self._resampler = Resampler(engine_sample_rate, engine_sample_rate)
-        self._num_samples = 0
-        self._ms_at_other_rates = 0.0
+        self._turn_samples = 0
+        self._turn_ms_in_other_formats = 0.0
+        self._num_resampled = 0
+        self._num_resampled_out = 0
         self._session_samples = 0
 
     @property
     def turn_ms(self) -> float:
         """Milliseconds of audio in the turn that has not ended yet."""
-        return self._ms_at_other_rates + self._num_samples * 1000 / self._format.sample_rate
+        return self._turn_ms_in_other_formats + self._ms(self._turn_samples)
+
+    @property
+    def held_ms(self) -> float:
+        """Milliseconds of audio that the resampler holds back for now."""
+        return max(0.0, self._ms(self._num_resampled) - self._num_resampled_out * 1000 / self._engine_sample_rate)
 
     @property
     def session_samples(self) -> int:
         """Samples at the engine's rate since the session began: those handed out, and those that were dropped."""
         return self._session_samples
+
+    @property
+    def session_ms(self) -> float:
+        """Milliseconds of audio since the session began, what is held back included."""
+        return self._session_samples * 1000 / self._engine_sample_rate + self.held_ms
 
     def push(self, audio: bytes, audio_format: AudioFormat) -> Samples:
         """Convert bytes; what comes back may lag behind them, and may be empty. Raises AudioError for bad samples."""
@@ -43,37 +55,48 @@ class AudioIntake:
         decoder = PcmDecoder(audio_format.encoding) if is_new else self._decoder
         samples = decoder.decode(audio)
         held = self._change_format(audio_format, decoder) if is_new else np.zeros(0, np.float32)
-        self._num_samples += len(samples)
-        return self._count(np.concatenate([held, self._resampler.push(samples)]))
+        self._turn_samples += len(samples)
+        self._num_resampled += len(samples)
+        return np.concatenate([held, self._count(self._resampler.push(samples))])
 
     def end_turn(self) -> Samples:
         """The tail of the turn; the next byte begins a new one."""
-        tail = self._count(self._resampler.flush())
-        self.clear()
-        return tail
+        self._decoder.reset()
+        self._turn_samples, self._turn_ms_in_other_formats = 0, 0.0
+        return self._flush()
 
     def clear(self) -> int:
-        """Forget the turn, which the client ended: its next byte begins a sample. Returns the samples dropped."""
-        self._decoder.reset()
-        return self.drop_turn()
+        """Forget the turn, which the client ended: its next byte begins a sample.
+
+        Returns the samples of its tail, which count on the session's clock although nobody gets them.
+        """
+        return len(self.end_turn())
 
     def drop_turn(self) -> int:
-        """Forget the turn, which the client does not know to have ended: its next byte may be part of a sample.
+        """Forget the turn as :meth:`clear` does, but one that the client does not know to have ended.
 
-        Returns the samples dropped, which count on the session's clock.
+        Its next byte may be part of a sample.
         """
-        num_dropped = len(self._count(self._resampler.flush()))
-        self._num_samples, self._ms_at_other_rates = 0, 0.0
-        return num_dropped
+        self._turn_samples, self._turn_ms_in_other_formats = 0, 0.0
+        return len(self._flush())
+
+    def _ms(self, num_samples: int) -> float:
+        return num_samples * 1000 / self._format.sample_rate
 
     def _count(self, samples: Samples) -> Samples:
         self._session_samples += len(samples)
+        self._num_resampled_out += len(samples)
         return samples
+
+    def _flush(self) -> Samples:
+        rest = self._count(self._resampler.flush())
+        self._num_resampled = self._num_resampled_out = 0
+        return rest
 
     def _change_format(self, audio_format: AudioFormat, decoder: PcmDecoder) -> Samples:
         """Begin to convert another format; returns what the old conversion still held."""
         resampler = Resampler(audio_format.sample_rate, self._engine_sample_rate)
-        held = self._resampler.flush()
-        self._ms_at_other_rates, self._num_samples = self.turn_ms, 0
+        held = self._flush()
+        self._turn_ms_in_other_formats, self._turn_samples = self.turn_ms, 0
         self._format, self._decoder, self._resampler = audio_format, decoder, resampler
         return held
