@@ -1,13 +1,14 @@
 # demo: hear it work. test, lint: what continuous integration runs. Everything is installed into .venv.
 PYTHON ?= python3
 VENV ?= .venv
+CLIENTS ?= .venv-clients
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Idle OpenMP threads that spin slow down everything else on a shared machine.
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 0
 
-.PHONY: demo test test-browser lint format clean
+.PHONY: demo test test-browser test-clients lint format clean
 
 demo: $(VENV)/.demo
 	PATH="$(abspath $(BIN)):$$PATH" clients/demo.sh
@@ -20,6 +21,10 @@ test-browser: $(VENV)/.browser
 	@command -v chromedriver >/dev/null || { echo "apt-get install chromium chromium-driver" >&2; exit 1; }
 	$(BIN)/python -m pytest tests/browser
 
+# Other people's clients, in environments of their own: they and the server want different versions. Needs Node.
+test-clients: $(VENV)/.dev $(CLIENTS)/agents/.installed $(CLIENTS)/mistral/.installed $(CLIENTS)/.node
+	TRANSOM_CLIENTS="$(CLIENTS)" $(BIN)/python -m pytest -m clients tests/clients
+
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
@@ -31,7 +36,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) $(CLIENTS) tests/clients/node/node_modules build dist *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -46,4 +51,14 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.browser: $(VENV)/.dev
 	$(PIP) install --constraint constraints.txt --editable '.[dev,browser]'
+	touch $@
+
+$(CLIENTS)/%/.installed: tests/clients/requirements-%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install --requirement $<
+	touch $@
+
+$(CLIENTS)/.node: tests/clients/node/package-lock.json
+	@command -v npm >/dev/null || { echo "apt-get install nodejs npm" >&2; exit 1; }
+	npm ci --silent --prefix tests/clients/node
 	touch $@
