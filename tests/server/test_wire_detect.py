@@ -17,6 +17,7 @@ APPEND = {"type": "input_audio_buffer.append", "audio": base64.b64encode(bytes(1
 COMMIT = {"type": "input_audio_buffer.commit"}
 BARE = Evidence(has_openai_mark=False, has_audio=False, default="openai")
 MARKED = Evidence(has_openai_mark=True, has_audio=False, default="vllm")
+BETA = Evidence(has_openai_mark=True, has_audio=False, default="vllm", has_beta_mark=True)
 AFTER_AUDIO = Evidence(has_openai_mark=False, has_audio=True, default="openai")
 AFTER_AUDIO_VLLM = Evidence(has_openai_mark=False, has_audio=True, default="vllm")
 
@@ -25,8 +26,15 @@ AFTER_AUDIO_VLLM = Evidence(has_openai_mark=False, has_audio=True, default="vllm
     ("event", "evidence", "expected"),
     [
         ({"type": "session.update", "session": {"type": "transcription"}}, BARE, "openai"),
-        ({"type": "session.update", "session": {"input_audio_format": "pcm16"}}, BARE, "openai"),
-        ({"type": "transcription_session.update", "session": {}}, BARE, "openai"),
+        ({"type": "session.update", "session": {"type": "transcription"}}, BETA, "openai"),
+        ({"type": "session.update", "session": {"input_audio_format": "pcm16"}}, BARE, "openai-beta"),
+        ({"type": "session.update", "session": {"input_audio_transcription": {}}}, BARE, "openai-beta"),
+        ({"type": "session.update", "session": {"input_audio_noise_reduction": None}}, BARE, "openai-beta"),
+        ({"type": "session.update", "session": {"input_audio_params": {}}}, BARE, "openai-beta"),
+        ({"type": "session.update", "session": {"modalities": ["text"]}}, BARE, "openai-beta"),
+        ({"type": "session.update", "session": {"turn_detection": None}}, BARE, "openai-beta"),
+        ({"type": "transcription_session.update", "session": {}}, BARE, "openai-beta"),
+        ({"type": "transcription_session.update"}, BARE, "openai-beta"),
         ({"type": "session.update", "model": "m"}, BARE, "vllm"),
         ({"type": "session.update", "model": "m"}, MARKED, "vllm"),
         ({"type": "session.update", "language": "de"}, BARE, "vllm"),
@@ -38,12 +46,16 @@ AFTER_AUDIO_VLLM = Evidence(has_openai_mark=False, has_audio=True, default="vllm
         (COMMIT, BARE, "vllm"),
         ({**COMMIT, "event_id": "e"}, BARE, "openai"),
         (COMMIT, MARKED, "openai"),
+        (COMMIT, BETA, "openai-beta"),
         (COMMIT, AFTER_AUDIO, "openai"),
         (COMMIT, AFTER_AUDIO_VLLM, "vllm"),
         (APPEND, BARE, None),
         (APPEND, AFTER_AUDIO, None),
         (APPEND, MARKED, "openai"),
+        (APPEND, BETA, "openai-beta"),
         ({"type": "input_audio_buffer.clear"}, BARE, "openai"),
+        ({"type": "input_audio_buffer.clear"}, BETA, "openai-beta"),
+        ({"type": "session.close"}, BARE, "openai"),
         ({"type": "conversation.item.delete"}, BARE, "openai"),
         ({"type": "response.create"}, BARE, "openai"),
         ({"type": "something.else"}, MARKED, None),
@@ -61,6 +73,8 @@ def test_first_event_that_tells_decides(event: dict[str, Any], evidence: Evidenc
         ({"model": "m"}, {}, [], True),
         ({}, {"openai-beta": "realtime=v1"}, [], True),
         ({}, {}, ["realtime", "openai-insecure-api-key.k"], True),
+        ({}, {"openai-beta": "assistants=v2"}, [], True),
+        ({}, {}, ["openai-beta.realtime-v1"], True),
         ({"language": "de"}, {"authorization": "Bearer k"}, ["other"], False),
     ],
 )
@@ -94,9 +108,9 @@ def wire_session(*, forced: DialectName | None = None, max_undecided_bytes: int 
     [
         ({"type": "session.update", "model": "m"}, 16_000, [Configure, Append]),
         ({"type": "session.update", "session": {}}, 24_000, [Configure, Append]),
-        ({**COMMIT, "final": True}, 16_000, [Append, Commit]),
-        ({**COMMIT, "final": False}, 16_000, [Append]),
-        (COMMIT, 24_000, [Append, Commit]),
+        ({**COMMIT, "final": True}, 16_000, [Configure, Append, Commit]),
+        ({**COMMIT, "final": False}, 16_000, [Configure, Append]),
+        (COMMIT, 24_000, [Configure, Append, Commit]),
     ],
 )
 def test_early_audio_is_heard_at_the_rate_of_the_dialect(
@@ -122,7 +136,7 @@ def test_early_audio_survives_an_update_that_is_refused() -> None:
 def test_too_much_early_audio_makes_the_default_dialect() -> None:
     wire = wire_session(max_undecided_bytes=19)
     assert wire.decode(APPEND) == []
-    assert wire.decode(APPEND) == [Append(bytes(20), AudioFormat("pcm_s16le", 24_000))]
+    assert wire.decode(APPEND) == [Configure(None), Append(bytes(20), AudioFormat("pcm_s16le", 24_000))]
     assert wire.dialect_name == "openai"
 
 

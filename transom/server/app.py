@@ -15,12 +15,11 @@ from transom import __version__
 from transom.engine.api import Engine
 from transom.errors import CapacityError, EngineError
 from transom.server import ops, pages, problems
-from transom.server.handshake import read_handshake
+from transom.server.handshake import first_settings, read_handshake
 from transom.server.realtime import RealtimeConnection
 from transom.server.settings import ServerSettings
+from transom.server.wire.events import new_id
 from transom.server.wire.messages import WireError
-from transom.server.wire.openai import new_id, session_created
-from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.session import WireSession
 
 logger = logging.getLogger(__name__)
@@ -58,7 +57,8 @@ async def serve_realtime(websocket: WebSocket, engine: Engine, settings: ServerS
         refusal = problems.problem(HTTPStatus.BAD_REQUEST, error.code, error.message, param=error.param)
         await websocket.send_denial_response(refusal)
         return
-    session = OpenAISession(new_id("sess"), engine.info.model, model=handshake.model or engine.info.model)
+    detection = settings.default_turn_detection
+    session = first_settings(handshake, new_id("sess"), engine.info.model, turn_detection=detection)
     wire = WireSession(
         session,
         forced=handshake.dialect,
@@ -66,6 +66,9 @@ async def serve_realtime(websocket: WebSocket, engine: Engine, settings: ServerS
         default=settings.default_dialect,
         max_append_bytes=settings.limits.max_append_bytes,
         max_undecided_bytes=settings.max_undecided_bytes,
+        has_beta_mark=handshake.has_beta_mark,
+        greets_in_beta=handshake.greets_in_beta,
+        sample_rate=handshake.sample_rate,
     )
     try:
         connection = RealtimeConnection(websocket, engine, wire, settings, session.id)
@@ -77,6 +80,6 @@ async def serve_realtime(websocket: WebSocket, engine: Engine, settings: ServerS
         return
     try:
         await websocket.accept(subprotocol=handshake.subprotocol)
-        await connection.run(session_created(session, int(time.time())))
+        await connection.run(wire.greeting(int(time.time())))
     finally:
         connection.close()

@@ -28,6 +28,7 @@ from transom.server.intake import AudioIntake
 from transom.server.outbox import Outbox
 from transom.server.settings import ServerSettings
 from transom.server.wire.messages import (
+    Answer,
     Append,
     Clear,
     Command,
@@ -135,6 +136,8 @@ class RealtimeConnection:
                 self._tell(TurnCleared(self._clear()))
             case Configure():
                 self._configure(command)
+            case Answer():
+                self._tell(command)
 
     async def _append(self, command: Append) -> None:
         """Feed a second at a time: a long append neither overfills the inbox nor holds up the event loop."""

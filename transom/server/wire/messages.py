@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from transom.audio.pcm import Encoding
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
@@ -65,9 +65,14 @@ class Append:
 
 @dataclass(frozen=True)
 class Commit:
-    """End the turn, unless it holds less than ``min_audio_ms``."""
+    """End the turn, unless it holds less than ``min_audio_ms``, which is an error.
+
+    With ``may_be_late`` it is none where the server's turn detection has ended the last turn: the client's commit
+    only came second, and it gave the event no name under which it could wait for an answer.
+    """
 
     min_audio_ms: int = 0
+    may_be_late: bool = False
 
 
 @dataclass(frozen=True)
@@ -80,7 +85,14 @@ class End:
     """No audio follows: commit what is there, if anything is, answer every turn, say so, and close the socket."""
 
 
-Command = Configure | Append | Commit | Clear | End
+@dataclass(frozen=True)
+class Answer:
+    """Events with which the dialect itself answers. Command and fact: to execute it is to tell it, in its place."""
+
+    events: tuple[ServerEvent, ...]
+
+
+Command = Configure | Append | Commit | Clear | End | Answer
 
 
 @dataclass(frozen=True)
@@ -145,6 +157,7 @@ Fact = (
     | SpeechStopped
     | IdleTimedOut
     | Ended
+    | Answer
     | TextDelta
     | TurnCompleted
     | TurnFailed
@@ -162,29 +175,3 @@ class WireError(TransomError):
         self.message = message
         self.param = param
         self.kind: ErrorType = kind
-
-
-class Dialect(Protocol):
-    """One way to speak on the socket."""
-
-    @property
-    def name(self) -> DialectName:
-        """What logs and ``?dialect=`` call it."""
-        ...
-
-    @property
-    def audio_format(self) -> AudioFormat:
-        """The format of the audio that comes next."""
-        ...
-
-    def decode(self, event: ClientEvent) -> Command | None:
-        """Translate a client event; None if there is nothing to do. Raises WireError."""
-        ...
-
-    def encode(self, fact: Fact) -> list[ServerEvent]:
-        """Translate a fact into the events that tell it."""
-        ...
-
-    def encode_error(self, error: WireError, event_id: str | None) -> ServerEvent:
-        """The error event; ``event_id`` is the client's own name of the event at fault."""
-        ...

@@ -1,9 +1,9 @@
 """The settings of an OpenAI transcription session: how an update changes them and how they are shown.
 
-An update is merged: only what it names changes, null clears a text or the delay, unknown keys are ignored. An
-update with a wrong value changes nothing at all. The shape is ``audio.input.{format, transcription, noise_reduction,
-turn_detection}``; the flat shape of the beta is translated into it. What this server cannot do (voice activity
-detection, noise reduction) is accepted and shown as null, because clients take an error event for a broken session.
+An update is merged: only what it names changes, null clears, unknown keys are ignored. An update with a wrong value
+changes nothing at all. The shape is ``audio.input.{format, transcription, noise_reduction, turn_detection}``; the
+beta's flat shape is translated into it. What has no effect here is accepted, shown and named in ``unsupported``,
+because clients take an error event for a broken session.
 """
 
 from __future__ import annotations
@@ -12,147 +12,157 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transom.server.wire.messages import WireError
+from transom.audio.pcm import Encoding
+from transom.server.wire import audio_formats, fields
+from transom.server.wire.messages import AudioFormat, Configure, TurnDetection
+from transom.server.wire.turn_detection import VadSettings
 
-DEFAULT_SAMPLE_RATE = 24_000
-MIN_SAMPLE_RATE = 8_000
-MAX_SAMPLE_RATE = 48_000
 DELAY_MS: Mapping[str, int] = {"minimal": 160, "low": 320, "medium": 480, "high": 960, "xhigh": 2400}
+SESSION_TYPES = ("transcription", "realtime")
+NOISE_REDUCTION_TYPES = ("near_field", "far_field")
 BETA_KEYS = {
-    "input_audio_format": "format",
     "input_audio_transcription": "transcription",
     "input_audio_noise_reduction": "noise_reduction",
     "turn_detection": "turn_detection",
 }
-BETA_FORMATS = {"pcm16": "audio/pcm", "g711_ulaw": "audio/pcmu", "g711_alaw": "audio/pcma"}
+INPUT = "session.audio.input"
+TRANSCRIPTION = f"{INPUT}.transcription"
 
 
 @dataclass(frozen=True)
 class OpenAISession:
-    """The effective settings; ``unsupported`` names what the last update asked for in vain."""
+    """The effective settings. ``default_sample_rate`` is the rate of PCM that names none."""
 
     id: str
     default_model: str
     model: str
-    sample_rate: int = DEFAULT_SAMPLE_RATE
+    sample_rate: int = audio_formats.DEFAULT_PCM_RATE
+    encoding: Encoding = "pcm_s16le"
+    default_sample_rate: int = audio_formats.DEFAULT_PCM_RATE
     language: str | None = None
+    languages: tuple[str, ...] | None = None
+    keywords: tuple[str, ...] | None = None
     prompt: str | None = None
     delay: str | None = None
     include: tuple[str, ...] | None = None
-    unsupported: tuple[str, ...] = ()
+    noise_reduction: Mapping[str, Any] | None = None
+    turn_detection: VadSettings | None = None
+    expires_at_unix_s: int | None = None
+
+    @property
+    def audio_format(self) -> AudioFormat:
+        """What stands in the bytes that come next."""
+        return AudioFormat(self.encoding, self.sample_rate)
 
     @property
     def delay_ms(self) -> int | None:
         """The delay asked for, or None for the model's own."""
         return None if self.delay is None else DELAY_MS[self.delay]
 
+    @property
+    def detection(self) -> TurnDetection | None:
+        """What ends turns, or None if the client does."""
+        return None if self.turn_detection is None else self.turn_detection.detection
+
+    @property
+    def unsupported(self) -> tuple[str, ...]:
+        """The names of the settings that are shown and have no effect."""
+        names = ("noise_reduction", "language", "languages", "keywords", "prompt", "include")
+        return tuple(name for name in names if getattr(self, name))
+
+    def configure(self) -> Configure:
+        """These settings as a command."""
+        return Configure(self.delay_ms, self.detection, self.unsupported)
+
     def updated(self, session: Mapping[str, Any]) -> OpenAISession:
-        """Merge the ``session`` object of an update. Raises WireError and changes nothing if a value is wrong."""
-        audio = _object(session, "audio", "session.audio")
-        given = {**_from_beta(session), **_object(audio, "input", "session.audio.input")}
-        wanted = replace(self, unsupported=tuple(_unsupported(given)))
-        wanted = _with_include(wanted, session)
+        """Merge a ``session`` object, nested (GA) or flat (beta). Raises WireError and then has changed nothing."""
+        if session.get("type") is not None:
+            fields.one_of(session["type"], "session.type", SESSION_TYPES)
+        nested = fields.optional_mapping(
+            fields.optional_mapping(session, "audio", "session"), "input", "session.audio"
+        )
+        given = {**_from_beta(session), **nested}
+        wanted = self
+        if "include" in session:
+            wanted = replace(wanted, include=fields.optional_texts(session, "include", "session"))
         if given.get("format") is not None:
-            wanted = replace(wanted, sample_rate=_sample_rate(given["format"], self.sample_rate))
+            audio = audio_formats.read_format(given["format"], self.audio_format, self.default_sample_rate)
+            wanted = replace(wanted, encoding=audio.encoding, sample_rate=audio.sample_rate)
         if given.get("transcription") is not None:
-            wanted = _with_transcription(wanted, given["transcription"])
+            wanted = _with_transcription(wanted, fields.mapping(given["transcription"], TRANSCRIPTION, " or null"))
+        if "noise_reduction" in given:
+            wanted = replace(wanted, noise_reduction=_noise_reduction(self.noise_reduction, given["noise_reduction"]))
+        if "turn_detection" in given:
+            asked = given["turn_detection"]
+            vad = None if asked is None else (self.turn_detection or VadSettings()).updated(asked)
+            wanted = replace(wanted, turn_detection=vad)
         return wanted
 
     def to_json(self) -> dict[str, Any]:
-        """The session object of ``session.created`` and ``session.updated``."""
-        transcription = {"model": self.model, "language": self.language, "prompt": self.prompt, "delay": self.delay}
+        """GA's session object."""
+        audio_input = {
+            "format": audio_formats.show_format(self.audio_format),
+            "transcription": self._transcription_json(),
+            "noise_reduction": self.noise_reduction,
+            "turn_detection": self._turn_detection_json(),
+        }
+        return {"type": "transcription", **self._head_json(), "audio": {"input": audio_input}}
+
+    def to_beta_json(self) -> dict[str, Any]:
+        """The beta's flat session object."""
         return {
-            "type": "transcription",
+            **self._head_json(),
+            "modalities": ["audio", "text"],
+            **audio_formats.show_beta_format(self.audio_format),
+            "input_audio_transcription": self._transcription_json(),
+            "input_audio_noise_reduction": self.noise_reduction,
+            "turn_detection": self._turn_detection_json(),
+            "client_secret": None,
+        }
+
+    def _head_json(self) -> dict[str, Any]:
+        return {
             "id": self.id,
             "object": "realtime.transcription_session",
-            "expires_at": None,
+            "expires_at": self.expires_at_unix_s,
             "include": None if self.include is None else list(self.include),
-            "audio": {
-                "input": {
-                    "format": {"type": "audio/pcm", "rate": self.sample_rate},
-                    "transcription": transcription,
-                    "noise_reduction": None,
-                    "turn_detection": None,
-                }
-            },
         }
+
+    def _transcription_json(self) -> dict[str, Any]:
+        shown = {"model": self.model, "language": self.language, "prompt": self.prompt, "delay": self.delay}
+        lists = {"languages": self.languages, "keywords": self.keywords}
+        return {**shown, **{key: list(value) for key, value in lists.items() if value is not None}}
+
+    def _turn_detection_json(self) -> dict[str, Any] | None:
+        return None if self.turn_detection is None else self.turn_detection.to_json()
 
 
 def _from_beta(session: Mapping[str, Any]) -> dict[str, Any]:
     given = {new: session[old] for old, new in BETA_KEYS.items() if old in session}
-    if isinstance(given.get("format"), str):
-        given["format"] = {"type": BETA_FORMATS.get(given["format"], given["format"])}
-    return given
+    return {**audio_formats.beta_format_to_ga(session), **given}
 
 
-def _unsupported(given: Mapping[str, Any]) -> list[str]:
-    names = [key for key in ("turn_detection", "noise_reduction") if given.get(key) is not None]
-    transcription = given.get("transcription")
-    if isinstance(transcription, Mapping):
-        names += [key for key in ("language", "languages", "keywords", "prompt") if transcription.get(key)]
-    return names
-
-
-def _with_include(session: OpenAISession, update: Mapping[str, Any]) -> OpenAISession:
-    if "include" not in update:
-        return session
-    include = update["include"]
-    if include is not None and not (isinstance(include, list) and all(isinstance(name, str) for name in include)):
-        raise _invalid("session.include", "a list of strings or null")
-    return replace(session, include=None if include is None else tuple(include))
-
-
-def _with_transcription(session: OpenAISession, given: Any) -> OpenAISession:
-    where = "session.audio.input.transcription"
-    if not isinstance(given, Mapping):
-        raise _invalid(where, "an object or null")
+def _with_transcription(session: OpenAISession, given: Mapping[str, Any]) -> OpenAISession:
+    changes: dict[str, Any] = {}
     if "model" in given:
-        session = replace(session, model=_text(given, "model", where) or session.default_model)
-    if "language" in given:
-        session = replace(session, language=_text(given, "language", where))
-    if "prompt" in given:
-        session = replace(session, prompt=_text(given, "prompt", where))
-    if "delay" in given:
-        delay = _text(given, "delay", where)
-        if delay is not None and delay not in DELAY_MS:
-            raise _invalid(f"{where}.delay", f"one of {', '.join(DELAY_MS)}, or null")
-        session = replace(session, delay=delay)
-    return session
+        changes["model"] = fields.optional_text(given, "model", TRANSCRIPTION) or session.default_model
+    for key in ("language", "prompt", "delay"):
+        if key in given:
+            changes[key] = fields.optional_text(given, key, TRANSCRIPTION)
+    for key in ("languages", "keywords"):
+        if key in given:
+            changes[key] = fields.optional_texts(given, key, TRANSCRIPTION)
+    if changes.get("delay") is not None and changes["delay"] not in DELAY_MS:
+        raise fields.invalid(f"{TRANSCRIPTION}.delay", f"one of {', '.join(DELAY_MS)}, or null")
+    return replace(session, **changes)
 
 
-def _sample_rate(given: Any, current: int) -> int:
-    where = "session.audio.input.format"
-    if not isinstance(given, Mapping):
-        raise _invalid(where, 'an object such as {"type": "audio/pcm", "rate": 24000}')
-    kind = given.get("type", "audio/pcm")
-    if kind != "audio/pcm":
-        message = f"the audio format {kind!r} is not supported; send audio/pcm (PCM16, little-endian, mono)"
-        raise WireError("unsupported_format", message, param=f"{where}.type")
-    return parse_sample_rate(given.get("rate", current), f"{where}.rate")
-
-
-def parse_sample_rate(rate: Any, param: str) -> int:
-    """A sample rate in Hz that the resampler takes. Raises WireError."""
-    if isinstance(rate, bool) or not isinstance(rate, int) or not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
-        raise _invalid(param, f"a whole number of Hz from {MIN_SAMPLE_RATE} to {MAX_SAMPLE_RATE}")
-    return rate
-
-
-def _object(parent: Mapping[str, Any], key: str, param: str) -> Mapping[str, Any]:
-    value = parent.get(key)
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise _invalid(param, "an object")
-    return value
-
-
-def _text(parent: Mapping[str, Any], key: str, where: str) -> str | None:
-    value = parent[key]
-    if value is not None and not isinstance(value, str):
-        raise _invalid(f"{where}.{key}", "a string or null")
-    return value
-
-
-def _invalid(param: str, expected: str) -> WireError:
-    return WireError("invalid_value", f"{param} must be {expected}", param=param)
+def _noise_reduction(current: Mapping[str, Any] | None, given: Any) -> Mapping[str, Any] | None:
+    if given is None:
+        return None
+    where = f"{INPUT}.noise_reduction"
+    merged = {**(current or {}), **fields.mapping(given, where, " or null")}
+    shown: dict[str, Any] = {"type": fields.one_of(merged.get("type"), f"{where}.type", NOISE_REDUCTION_TYPES)}
+    if merged.get("strength") is not None:
+        shown["strength"] = fields.number(merged["strength"], f"{where}.strength", 0, 1)
+    return shown

@@ -40,7 +40,7 @@ def parse_append(event: ClientEvent, max_bytes: int) -> bytes:
     """Decode the audio of an append event; an empty one is allowed."""
     encoded = event.get("audio")
     if not isinstance(encoded, str):
-        raise WireError("invalid_audio", "input_audio_buffer.append needs a base64 string 'audio'", param="audio")
+        raise WireError("invalid_audio", f"{event['type']} needs a base64 string 'audio'", param="audio")
     try:
         audio = base64.b64decode(encoded, validate=True)
     except (binascii.Error, ValueError) as error:

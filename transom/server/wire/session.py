@@ -1,32 +1,44 @@
 """One connection's way to speak, also while it is not known yet: holds early audio until a dialect is found.
 
-Client events go in, commands come out; facts go in, server events come out. No I/O, no engine.
+Client events go in, commands come out; facts go in, server events come out. No I/O, no engine. The first commands
+always begin with a :class:`Configure`, so that what a session starts with holds also if its client sets nothing.
 """
 
 from __future__ import annotations
 
+from transom.server.wire import mistral_session, openai_beta, vllm
 from transom.server.wire.detect import Evidence, detect
+from transom.server.wire.dialect import Dialect
+from transom.server.wire.events import error_event
 from transom.server.wire.messages import (
     Append,
+    AudioFormat,
     ClientEvent,
     Command,
     Configure,
-    Dialect,
     DialectName,
     Fact,
     ServerEvent,
     WireError,
 )
-from transom.server.wire.openai import OpenAIDialect, error_event
+from transom.server.wire.mistral import MistralDialect, mistral_created
+from transom.server.wire.mistral_session import MistralSession
+from transom.server.wire.openai import OpenAIDialect, session_created
+from transom.server.wire.openai_beta import OpenAIBetaDialect
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.parse import kind_of, parse_append
+from transom.server.wire.state import WireState
 from transom.server.wire.vllm import VllmDialect
 
 
 class WireSession:
     """Translates for one connection.
 
-    ``forced`` skips detection. More than ``max_undecided_bytes`` of early audio make ``default`` the dialect.
+    ``session`` holds the settings that it starts with; dialects other than OpenAI's take the model and the language
+    from it. ``sample_rate`` replaces the default of those others. ``forced`` skips detection. More than
+    ``max_undecided_bytes`` of early audio make ``default`` the dialect. ``greets_in_beta``: the client waits for the
+    beta's first event. ``resumed`` is what an earlier connection of the same session remembered: the dialect, its
+    settings and its last item go on.
     """
 
     def __init__(
@@ -38,34 +50,49 @@ class WireSession:
         default: DialectName,
         max_append_bytes: int,
         max_undecided_bytes: int,
+        has_beta_mark: bool = False,
+        greets_in_beta: bool = False,
+        sample_rate: int | None = None,
+        resumed: WireState | None = None,
     ) -> None:
         self._session = session
         self._has_openai_mark = has_openai_mark
+        self._has_beta_mark = has_beta_mark
+        self._greets_in_beta = greets_in_beta or forced == "openai-beta"
         self._default = default
         self._max_append_bytes = max_append_bytes
         self._max_undecided_bytes = max_undecided_bytes
+        self._sample_rate = sample_rate
+        self._resumed = resumed
         self._early_audio = bytearray()
-        self._dialect: Dialect | None = None if forced is None else self._make(forced)
+        self._is_configured = False
+        known = forced if resumed is None else resumed.dialect
+        self._dialect: Dialect | None = None if known is None else self._make(known)
 
     @property
     def dialect_name(self) -> DialectName | None:
         """The dialect, once it is known."""
         return None if self._dialect is None else self._dialect.name
 
+    def greeting(self, created_unix_s: int) -> ServerEvent:
+        """The first event that the client is sent."""
+        session = self._openai_session()
+        if self.dialect_name == "mistral":
+            return mistral_created(self._mistral_session())
+        if self._greets_in_beta:
+            return openai_beta.transcription_session_created(session)
+        return session_created(session, created_unix_s)
+
     def decode(self, event: ClientEvent) -> list[Command]:
         """What a client event asks for, early audio included as soon as its rate is known. Raises WireError."""
         kind = kind_of(event)
         if self._dialect is None:
-            evidence = Evidence(self._has_openai_mark, bool(self._early_audio), self._default)
+            evidence = Evidence(self._has_openai_mark, bool(self._early_audio), self._default, self._has_beta_mark)
             name = detect(event, evidence)
             if name is None:
                 return self._decode_undecided(kind, event)
             self._dialect = self._make(name)
-        command = self._dialect.decode(event)
-        early = self._take_early_audio(self._dialect)
-        if isinstance(command, Configure):
-            return [command, *early]
-        return early if command is None else [*early, command]
+        return self._begun(self._dialect, self._dialect.decode(event))
 
     def encode(self, fact: Fact) -> list[ServerEvent]:
         """The events that tell a fact; there are no facts before there is a dialect."""
@@ -78,6 +105,10 @@ class WireSession:
             return {**error_event(error, event_id), "code": error.code}
         return self._dialect.encode_error(error, event_id)
 
+    def state(self) -> WireState | None:
+        """What another connection needs to go on with this session; None while the dialect is open."""
+        return None if self._dialect is None else self._dialect.state()
+
     def _decode_undecided(self, kind: str, event: ClientEvent) -> list[Command]:
         if kind != "input_audio_buffer.append":
             message = f"{kind[:80]!r} is not an event to begin with; send a session.update with a 'session'"
@@ -86,16 +117,44 @@ class WireSession:
         if len(self._early_audio) <= self._max_undecided_bytes:
             return []
         self._dialect = self._make(self._default)
-        return self._take_early_audio(self._dialect)
+        return self._begun(self._dialect, [])
 
-    def _take_early_audio(self, dialect: Dialect) -> list[Command]:
-        if not self._early_audio:
-            return []
-        audio = bytes(self._early_audio)
+    def _begun(self, dialect: Dialect, commands: list[Command]) -> list[Command]:
+        """The commands, and before them, if they are the first, the settings and the early audio."""
+        if self._is_configured:
+            return commands
+        self._is_configured = True
+        if not (commands and isinstance(commands[0], Configure)):
+            commands = [dialect.configure(), *commands]
+        early = [Append(bytes(self._early_audio), dialect.audio_format)] if self._early_audio else []
         self._early_audio.clear()
-        return [Append(audio, dialect.audio_format)]
+        return [commands[0], *early, *commands[1:]]
 
     def _make(self, name: DialectName) -> Dialect:
-        if name == "openai":
-            return OpenAIDialect(self._session, self._max_append_bytes)
-        return VllmDialect(self._max_append_bytes)
+        last_item_id = None if self._resumed is None else self._resumed.last_item_id
+        match name:
+            case "openai":
+                return OpenAIDialect(self._openai_session(), self._max_append_bytes, last_item_id)
+            case "openai-beta":
+                return OpenAIBetaDialect(self._openai_session(), self._max_append_bytes, last_item_id)
+            case "vllm":
+                return VllmDialect(self._max_append_bytes, self._vllm_rate())
+            case "mistral":
+                return MistralDialect(self._mistral_session(), self._max_append_bytes)
+
+    def _openai_session(self) -> OpenAISession:
+        if self._resumed is not None and self._resumed.dialect in ("openai", "openai-beta"):
+            return self._session.updated(self._resumed.settings)
+        return self._session
+
+    def _vllm_rate(self) -> int:
+        if self._resumed is not None:
+            return vllm.rate_of(self._resumed.settings)
+        return vllm.DEFAULT_SAMPLE_RATE if self._sample_rate is None else self._sample_rate
+
+    def _mistral_session(self) -> MistralSession:
+        audio = mistral_session.DEFAULT_FORMAT
+        if self._sample_rate is not None:
+            audio = AudioFormat(audio.encoding, self._sample_rate)
+        session = MistralSession(self._session.id, self._session.model, format=audio, language=self._session.language)
+        return session if self._resumed is None else session.updated(self._resumed.settings)
