@@ -23,19 +23,20 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from transom.errors import ConfigError, TransomError
+from transom.server import ops
 from transom.server.api_keys import KeyRing
+from transom.server.limits import POLICY_VIOLATION
 from transom.server.problems import problem
 from transom.server.settings import ServerSettings
 
-# Health, metrics (counts only: no text, audio or key) and the page, whose script asks for the key.
-OPEN_PATHS = frozenset({"/", "/health", "/healthz", "/readyz", "/ping", "/version", "/metrics", "/favicon.ico"})
+# Beside health: the page, whose user types the key in, and metrics, which hold no text, audio or key.
+OPEN_PATHS = ops.OPEN_PATHS | {"/", "/favicon.ico", "/metrics"}
 OPEN_PREFIXES = ("/static/",)
 EPHEMERAL_PATH = "/v1/realtime"
 EPHEMERAL_PREFIX = b"ek_"
 KEY_PROTOCOL = "openai-insecure-api-key."
 KEY_HEADERS = ("api-key", "x-api-key")
 KEY_PARAMETER = "api_key"
-POLICY_VIOLATION = 1008
 
 Refusal = Literal["unauthorized", "origin"]
 OnRefused = Callable[[Refusal], None]
