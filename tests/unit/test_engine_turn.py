@@ -7,8 +7,9 @@ import pytest
 
 from tests.engines import byte_tokenizer
 from transom.config import AudioConfig
+from transom.engine.api import Word
+from transom.engine.transcript import Transcript
 from transom.engine.turn import Prompt, Turn
-from transom.tokenizer.detokenizer import Detokenizer
 
 PROMPT = Prompt(
     bos_id=1, pad_id=32, first_text_id=44, left_pad_tokens=32, default_delay_tokens=6, audio=AudioConfig()
@@ -21,7 +22,7 @@ def text_id(character: str) -> int:
 
 
 def turn(delay_tokens: int = 6) -> Turn:
-    return Turn(0, delay_tokens, PROMPT, Detokenizer(byte_tokenizer(128)))
+    return Turn(0, delay_tokens, PROMPT, Transcript(byte_tokenizer(128), PROMPT.first_text_id))
 
 
 def run(turn: Turn, token_ids: list[int]) -> int:
@@ -86,3 +87,25 @@ def test_an_end_of_sequence_token_ends_nothing() -> None:
     assert stream.is_done
     assert stream.text == "ab"
     assert stream.num_text_tokens == 2
+
+
+@pytest.mark.parametrize("delay_tokens", [1, 6, 12, 30])
+def test_word_times_count_neither_the_left_pad_nor_the_delay(delay_tokens: int) -> None:
+    """The naive formula, 80 ms for each position, is 2.56 s and the delay too late."""
+    stream = turn(delay_tokens)
+    stream.append(np.zeros(20 * 1280 - 1, np.float32))
+    stream.commit()
+    run(stream, [32] * 10 + [33, text_id("a"), text_id("b"), 32, 32, text_id(" "), text_id("c")])
+    stream.finish()
+    assert stream.completed().words == (Word("ab", 720, 880), Word("c", 1200, 1280))
+
+
+def test_audio_that_no_step_has_taken_is_counted() -> None:
+    stream = turn()
+    stream.append(np.zeros(20 * 1280, np.float32))
+    assert stream.num_unheard_samples == 20 * 1280
+    stream.take(stream.num_ready_tokens)  # the last of the left pad and seven of audio
+    assert stream.num_unheard_samples == 13 * 1280
+    stream.commit()
+    run(stream, [])
+    assert stream.num_unheard_samples == 0

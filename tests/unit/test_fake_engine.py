@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from transom.engine import api
 from transom.engine.api import (
     Event,
     InboxDrained,
@@ -17,6 +18,7 @@ from transom.engine.api import (
 )
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import Script, Word
+from transom.engine.loops import num_allowed
 from transom.engine.session import Session
 from transom.errors import CapacityError, EngineError, InputOverflowError
 
@@ -53,7 +55,11 @@ def test_words_come_a_delay_after_their_audio_and_a_commit_brings_the_rest() -> 
     session.append(tokens(1.5 - 40 / 1280))
     assert session.commit() == 0
     run(engine)
-    assert events[1:] == [TextDelta(0, " two", position=5), TurnCompleted(0, "one two", 5760, 5, 2)]
+    words = (api.Word("one", 0, 80), api.Word("two", 80, 320))
+    assert events[1:] == [
+        TextDelta(0, " two", position=5, words=words[:1]),
+        TurnCompleted(0, "one two", 5760, 5, 2, words=words),
+    ]
 
 
 def test_turns_are_answered_in_order_also_empty_ones_and_a_cleared_one_never() -> None:
@@ -157,3 +163,60 @@ def test_without_a_script_loud_audio_brings_a_sentence_and_silence_none() -> Non
     run(engine)
     assert isinstance(events[-1], TurnCompleted)
     assert events[-1].text == "These words come"
+
+
+def positions(script: Script, delay_ms: int, num_turns: int) -> list[tuple[api.Word, ...]]:
+    """The words of the turns of one session, sent in pieces of 100 ms, each 9.5 tokens of audio long."""
+    engine = by_hand(script)
+    session, events = opened(engine, delay_ms)
+    for _ in range(num_turns):
+        for start in range(0, 12_160, 1600):
+            session.append(tokens(9.5)[start : start + 1600])
+            run(engine)
+        session.commit()
+        run(engine)
+    return [event.words for event in events if isinstance(event, TurnCompleted)]
+
+
+@pytest.mark.parametrize("delay_ms", [80, 480, 960])
+def test_words_are_timed_by_the_audio_they_belong_to_at_every_delay_and_in_every_turn(delay_ms: int) -> None:
+    script = Script(words=(Word(2, "a"), Word(3, " be"), Word(6, " sea"), Word(9, " I")))
+    words = (
+        api.Word("a", 160, 240),
+        api.Word("be", 240, 320),
+        api.Word("sea", 320, 560),
+        api.Word("I", 720, 800),  # the last half token counts whole
+    )
+    assert positions(script, delay_ms, num_turns=3) == [words] * 3
+
+
+def test_the_words_of_deltas_and_the_last_word_are_those_of_the_turn() -> None:
+    engine = FakeEngine(own_thread=False)
+    session, events = opened(engine)
+    session.append(tokens(40))
+    session.commit()
+    run(engine)
+    completed = events[-1]
+    assert isinstance(completed, TurnCompleted)
+    told = [word for event in events if isinstance(event, TextDelta) for word in event.words]
+    assert (*told, completed.words[-1]) == completed.words
+    assert " ".join(word.text for word in completed.words) == completed.text
+
+
+def test_a_model_that_repeats_three_words_for_ever_is_cut_and_the_turn_says_so() -> None:
+    """After the loop text flows again. The next turn knows nothing of it."""
+    loop = tuple(Word(position, f" {'abc'[position % 3]}") for position in range(300))
+    engine = by_hand(Script(words=(*loop, Word(300, " d"), Word(301, " e"))))
+    session, events = opened(engine, delay_ms=960)
+    for count in (350, 30):
+        session.append(tokens(count))
+        session.commit()
+        run(engine)
+    looped, clean = (event for event in events if isinstance(event, TurnCompleted))
+    allowed = num_allowed(period=3)
+    assert looped.text == " ".join(["a b c"] * allowed + ["d e"])
+    assert looped.text == "".join(e.text for e in events if isinstance(e, TextDelta) and e.turn == 0)
+    assert [word.text for word in looped.words] == looped.text.split()
+    assert [word.end_ms for word in looped.words[-2:]] == [301 * 80, 302 * 80]
+    assert (looped.loop_broken, looped.text_tokens) == (True, 302)
+    assert (clean.loop_broken, clean.text) == (False, " ".join(["a b c"] * 10))

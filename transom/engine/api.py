@@ -18,9 +18,14 @@ from numpy.typing import NDArray
 Samples = NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Word:
-    """A word and when it was spoken, in milliseconds from the turn's first sample, on the 80 ms grid."""
+    """A word and when it was spoken, in milliseconds from the turn's first sample, on the 80 ms grid.
+
+    Words are the pieces of the turn's text between white space; in scripts without spaces a piece of text that the
+    model wrote as one. ``start_ms`` < ``end_ms``, neither is ever less than that of the word before, and no word ends
+    after the turn's audio, rounded up to 80 ms.
+    """
 
     text: str
     start_ms: int
@@ -31,8 +36,8 @@ class Word:
 class TextDelta:
     """New text of a turn: whole characters only. ``position`` is the 80 ms token of the stream it came from.
 
-    ``words`` are those that this text completes: a word is complete when the next one begins. Over the deltas of a
-    turn and its :class:`TurnCompleted`, whose ``words`` are all of the turn's, each appears once in each.
+    ``words`` are those that this text completes: a word is complete when the next one begins. The words of a turn's
+    deltas, and after them the turn's last word, are the ``words`` of its :class:`TurnCompleted`.
     """
 
     turn: int
@@ -47,6 +52,8 @@ class TurnCompleted:
 
     ``token_ids`` are the emitted ids, silence and word marks included, when the session asked for them;
     ``audio_tokens`` counts 80 ms steps of the client's audio, ``text_tokens`` the ids that carry text.
+    ``loop_broken`` says that the model fell into a loop and that repetitions are missing from the text and the words
+    (from the ids they are not).
     """
 
     turn: int
@@ -56,6 +63,7 @@ class TurnCompleted:
     text_tokens: int
     token_ids: tuple[int, ...] = ()
     words: tuple[Word, ...] = ()
+    loop_broken: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +128,8 @@ class EngineStats:
 class StepReport:
     """One step: how long it took, how many streams and 80 ms tokens ran, and the most audio that still waits.
 
-    ``backlog_ms`` is that of the stream that is furthest behind what its client has sent.
+    ``backlog_ms`` is that of the stream that is furthest behind what its client has sent; less than 83 ms of it are
+    the beginning of a step that is not whole.
     """
 
     duration_s: float
@@ -191,5 +200,8 @@ class Engine(Protocol):
         ...
 
     def observe_steps(self, observe: ObserveStep) -> None:
-        """Call ``observe`` after every step, from the engine's thread; it must return at once. Replaces the last."""
+        """Call ``observe`` after every step, from the engine's thread; it must return at once. Replaces the last.
+
+        An observer that raises is logged and not called again.
+        """
         ...

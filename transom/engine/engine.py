@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 
 from transom.config import EngineConfig
-from transom.engine.api import EngineInfo, EngineStats, ObserveStep, Publish, SessionOptions
+from transom.engine.api import EngineInfo, EngineStats, ObserveStep, Publish, SessionOptions, StepReport
 from transom.engine.session import Session, SessionHooks
 from transom.engine.stepper import Stepper
 from transom.errors import CapacityError, EngineError
+
+logger = logging.getLogger(__name__)
 
 
 class Engine:
@@ -94,13 +97,28 @@ class Engine:
         )
 
     def observe_steps(self, observe: ObserveStep) -> None:
-        """Call ``observe`` after every step, from the engine's thread; it must return at once. Replaces the last."""
+        """Call ``observe`` after every step, from the engine's thread; it must return at once. Replaces the last.
+
+        An observer that raises is logged and not called again.
+        """
         self._observe_step = observe
 
     def run_step(self) -> bool:
         """Take new sessions in and run one step; False if there was nothing to run. The engine's thread only."""
         self._admit()
-        return self.stepper.step()
+        report = self.stepper.step()
+        if report is not None:
+            self._tell_observer(report)
+        return report is not None
+
+    def _tell_observer(self, report: StepReport) -> None:
+        if self._observe_step is None:
+            return
+        try:
+            self._observe_step(report)
+        except Exception:  # whoever watches the engine must not be able to end it
+            logger.exception("the observer of steps failed and is not called again")
+            self._observe_step = None
 
     def _admit(self) -> None:
         with self._lock:

@@ -98,6 +98,11 @@ class Session:
             return is_full
 
     @property
+    def num_waiting_samples(self) -> int:
+        """Samples that the engine has not taken yet."""
+        return self._num_samples
+
+    @property
     def is_closed(self) -> bool:
         """Whether the client, or the engine, has ended the session."""
         return self._closed

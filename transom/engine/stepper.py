@@ -7,17 +7,20 @@ turn they belong to, and all others go on unchanged.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 
+from transom.engine.api import StepReport
 from transom.engine.batch import BatchRunner, RowResult, StreamOpener, StreamRow
 from transom.engine.scheduler import Candidate, plan_step
 from transom.engine.session import Session
 from transom.engine.stream import Stream
+from transom.engine.transcript import Transcript
 from transom.engine.turn import Prompt, Turn
 from transom.errors import CacheFullError, EngineError
 from transom.kvcache.manager import CacheManager
 from transom.kvcache.table import StreamTables
-from transom.tokenizer.detokenizer import Detokenizer, Vocabulary
+from transom.tokenizer.detokenizer import Vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -56,19 +59,27 @@ class Stepper:
         for session in sessions:
             self.streams[session.place] = Stream(session, self)
 
-    def step(self) -> bool:
-        """Run one step; False if nobody had anything to run."""
+    def step(self) -> StepReport | None:
+        """Run one step; None if nobody had anything to run."""
+        started_s = time.monotonic()
         for stream in self.streams.values():
             stream.pull()
         candidates = [Candidate(row, s.num_ready_tokens, s.last_step) for row, s in self.streams.items()]
         plan = plan_step(candidates, self._max_step_tokens)
         if not plan:
-            return False
+            return None
         self.num_steps += 1
         batch = [row for share in plan if (row := self._prepare(self.streams[share.key], share.num_tokens))]
         for row, result in zip(batch, self._run_isolated(batch), strict=True):
             self._finish_row(self.streams[row.row], result)
-        return True
+        return StepReport(
+            duration_s=time.monotonic() - started_s,
+            num_streams=len(batch),
+            num_tokens=sum(row.num_tokens for row in batch),
+            backlog_ms=max(s.num_unheard_samples for s in self.streams.values())
+            * 1000
+            // self.prompt.audio.sample_rate,
+        )
 
     def stop(self, message: str) -> None:
         """Fail every turn that is open or waits, and end all sessions."""
@@ -77,8 +88,8 @@ class Stepper:
 
     def begin_turn(self, number: int, delay_tokens: int, keep_token_ids: bool) -> Turn:
         """A new turn of a stream."""
-        detokenizer = Detokenizer(self._vocabulary)
-        return Turn(number, delay_tokens, self.prompt, detokenizer, keep_token_ids=keep_token_ids)
+        transcript = Transcript(self._vocabulary, self.prompt.first_text_id)
+        return Turn(number, delay_tokens, self.prompt, transcript, keep_token_ids=keep_token_ids)
 
     def close_tables(self, tables: StreamTables) -> None:
         """Give the blocks of a turn back."""

@@ -47,6 +47,11 @@ class Stream:
         """Tokens that could run now."""
         return self.turn.num_ready_tokens if self.turn else 0
 
+    @property
+    def num_unheard_samples(self) -> int:
+        """Samples that the client has sent and no step has taken."""
+        return self.session.num_waiting_samples + (self.turn.num_unheard_samples if self.turn else 0)
+
     def pull(self) -> None:
         """Move what the client sent into the turn, up to its commit or until a few seconds of audio wait."""
         while self.turn is None or not (self.turn.is_committed or self.turn.num_waiting_tokens >= PULL_TOKENS):
@@ -70,23 +75,14 @@ class Stream:
     def deliver(self, token_id: int) -> None:
         """Publish what the model's next token adds to the text."""
         assert self.turn is not None
-        self._publish_text(self.turn, self.turn.accept(token_id))
+        self._publish_text(self.turn.accept(token_id))
 
     def complete(self) -> None:
         """End a turn whose every step has run."""
         turn = self.turn
         assert turn is not None
-        self._publish_text(turn, turn.finish())
-        self.session.publish(
-            TurnCompleted(
-                turn=turn.number,
-                text=turn.text,
-                audio_samples=turn.audio_samples,
-                audio_tokens=turn.num_audio_tokens,
-                text_tokens=turn.num_text_tokens,
-                token_ids=tuple(turn.token_ids),
-            )
-        )
+        self._publish_text(turn.finish())
+        self.session.publish(turn.completed())
         self._next_turn(turn.number)
 
     def fail(self, code: str, message: str) -> None:
@@ -138,6 +134,6 @@ class Stream:
         self._failed_turn = None
         self._next_number = ended + 1
 
-    def _publish_text(self, turn: Turn, text: str) -> None:
-        if text:
-            self.session.publish(TextDelta(turn.number, text, turn.position - 1))
+    def _publish_text(self, delta: TextDelta | None) -> None:
+        if delta is not None:
+            self.session.publish(delta)

@@ -1,4 +1,4 @@
-"""One utterance on its way through the model: audio waiting, the next position, the words so far. No torch.
+"""One utterance on its way through the model: audio waiting, the next position, what was said. No torch.
 
 Position t of a stream takes the audio of its 80 ms step and the token before it, and gives the token after. The
 first ``left_pad_tokens`` steps are silence, then ``delay`` steps of audio are heard before the first token is asked
@@ -13,9 +13,9 @@ import numpy as np
 
 from transom.audio.windows import TokenWindows
 from transom.config import MAX_DELAY_TOKENS, TOKEN_MS, AudioConfig
-from transom.engine.api import Samples
+from transom.engine.api import Samples, TextDelta, TurnCompleted, Word
+from transom.engine.transcript import Transcript
 from transom.errors import ConfigError
-from transom.tokenizer.detokenizer import Detokenizer
 
 EXTRA_RIGHT_PAD_TOKENS = 11
 
@@ -77,7 +77,7 @@ class Turn:
         number: int,
         delay_tokens: int,
         prompt: Prompt,
-        detokenizer: Detokenizer,
+        transcript: Transcript,
         *,
         keep_token_ids: bool = False,
     ) -> None:
@@ -91,7 +91,7 @@ class Turn:
         self.is_committed = False
         self._prompt = prompt
         self._prompt_tokens = prompt.num_tokens(delay_tokens)
-        self._detokenizer = detokenizer
+        self._transcript = transcript
         self._position = prompt.shared_tokens
         self._windows = TokenWindows(prompt.audio)
         silent_tokens = prompt.left_pad_tokens - prompt.shared_tokens
@@ -100,7 +100,7 @@ class Turn:
     @property
     def text(self) -> str:
         """The words so far."""
-        return self._detokenizer.text
+        return self._transcript.text
 
     @property
     def position(self) -> int:
@@ -111,6 +111,12 @@ class Turn:
     def num_audio_tokens(self) -> int:
         """80 ms steps of the client's own audio, padding not counted."""
         return -(-self.audio_samples // self._prompt.audio.samples_per_token)
+
+    @property
+    def num_unheard_samples(self) -> int:
+        """Samples of the client's own audio that no step has taken."""
+        heard_tokens = max(0, self._position - self._prompt.left_pad_tokens)
+        return max(0, self.audio_samples - heard_tokens * self._prompt.audio.samples_per_token)
 
     @property
     def num_waiting_tokens(self) -> int:
@@ -146,15 +152,35 @@ class Turn:
             ids = (self._last_token_id,)
         return TurnShare(start, ids, self._windows.take(num_tokens), self._position >= self._prompt_tokens)
 
-    def accept(self, token_id: int) -> str:
-        """Take the model's next token; returns new text, often none."""
+    def accept(self, token_id: int) -> TextDelta | None:
+        """Take the model's next token; returns new text, if there is any."""
         self._last_token_id = token_id
         if self._keep_token_ids:
             self.token_ids.append(token_id)
-        text = self._detokenizer.push(token_id)
         self.num_text_tokens += token_id >= self._prompt.first_text_id
-        return text
+        return self._delta(*self._transcript.write(token_id, self._step, self.num_audio_tokens))
 
-    def finish(self) -> str:
-        """The last text, of a character that was never completed."""
-        return self._detokenizer.finish()
+    def finish(self) -> TextDelta | None:
+        """The last text, if there is any: of a character that was never completed, or of a loop that was held."""
+        return self._delta(*self._transcript.finish(self._step, self.num_audio_tokens))
+
+    def completed(self) -> TurnCompleted:
+        """The result of a finished turn."""
+        return TurnCompleted(
+            turn=self.number,
+            text=self.text,
+            audio_samples=self.audio_samples,
+            audio_tokens=self.num_audio_tokens,
+            text_tokens=self.num_text_tokens,
+            token_ids=tuple(self.token_ids),
+            words=self._transcript.words,
+            loop_broken=self._transcript.is_cut,
+        )
+
+    @property
+    def _step(self) -> int:
+        """The 80 ms step of the turn's audio that the last token belongs to: left pad and delay do not count."""
+        return self._position - self._prompt_tokens
+
+    def _delta(self, text: str, words: tuple[Word, ...]) -> TextDelta | None:
+        return TextDelta(self.number, text, self._position - 1, words) if text else None
