@@ -10,12 +10,12 @@ from collections.abc import Sequence
 import configargparse
 
 from transom import __version__
-from transom.commands import serve, transcribe
+from transom.commands import doctor, serve, transcribe
 from transom.errors import TransomError
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """All commands; each sets ``run``, which takes the parsed arguments."""
+    """All commands; each sets ``run``, which takes the parsed arguments and may return an exit code."""
     parser = argparse.ArgumentParser(prog="transom", description="Self-hosted realtime speech-to-text")
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     commands = parser.add_subparsers(
@@ -23,6 +23,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     serve.add_parser(commands)
     transcribe.add_parser(commands)
+    doctor.add_parser(commands)
     return parser
 
 
@@ -30,7 +31,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command. Exit codes: 0 done, 1 an error that was told in one line, 2 wrong usage, 130 interrupted."""
     args = make_parser().parse_args(argv)
     try:
-        args.run(args)
+        return args.run(args) or 0
     except TransomError as error:
         print(f"transom: {error}", file=sys.stderr)
         return 1
@@ -39,7 +40,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    return 0
 
 
 if __name__ == "__main__":

@@ -26,6 +26,13 @@ logger = logging.getLogger(__name__)
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``serve`` and its options."""
     parser, file = add_configured_parser(commands, "serve", "serve realtime transcription over a WebSocket")
+    add_serve_options(parser)
+    file.learn(parser)
+    parser.set_defaults(run=run)
+
+
+def add_serve_options(parser: argparse.ArgumentParser) -> None:
+    """Add all options of the server, its model included."""
     parser.add_argument("given_model", nargs="?", metavar="MODEL", help=MODEL_HELP)
     parser.add_argument("--model", default=DEFAULT_MODEL, metavar="MODEL", help="the same, as an option")
     parser.add_argument(
@@ -33,8 +40,6 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     add_engine_options(parser)
     add_server_options(parser)
-    file.learn(parser)
-    parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -7,10 +7,8 @@ import queue
 from pathlib import Path
 from typing import Any
 
-import soundfile
 from tqdm import tqdm
 
-from transom.audio.files import iter_audio
 from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine
 from transom.commands.values import delay_ms
 from transom.config import TOKEN_MS
@@ -54,6 +52,10 @@ def transcribe_file(engine: Engine, path: Path, delay_ms: int | None) -> str:
 
     Raises AudioError for an unreadable file and EngineError if the model fails.
     """
+    import soundfile  # here: transom doctor must run without the audio libraries
+
+    from transom.audio.files import iter_audio
+
     events: queue.Queue[Event] = queue.Queue()
     session = engine.open_session(SessionOptions(delay_ms=delay_ms), events.put)
     try:
