@@ -39,7 +39,6 @@ HEADERS: Mapping[str, str] = {
     "Permissions-Policy": "microphone=(self), screen-wake-lock=(self), camera=(), geolocation=()",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-cache",
 }
