@@ -39,6 +39,7 @@ class Client:
     def __init__(self, socket: ClientConnection) -> None:
         self.socket = socket
         self.seen: list[Event] = []
+        self.greeting: Event = {}
 
     async def send(self, kind: str, **fields: Any) -> None:
         await self.socket.send(json.dumps({"type": kind, **fields}))
@@ -56,8 +57,8 @@ class Client:
         updated: Event = (await self.receive("session.updated"))["session"]["audio"]["input"]
         return updated
 
-    async def next(self) -> Event:
-        event: Event = json.loads(await asyncio.wait_for(self.socket.recv(), TIMEOUT_S))
+    async def next(self, timeout_s: float = TIMEOUT_S) -> Event:
+        event: Event = json.loads(await asyncio.wait_for(self.socket.recv(), timeout_s))
         self.seen.append(event)
         return event
 
@@ -90,7 +91,8 @@ async def open_client(url: str, **options: Any) -> AsyncIterator[Client]:
     """A connected client that has read ``session.created``."""
     async with connect(url, max_size=None, compression=None, **options) as socket:
         client = Client(socket)
-        await client.receive("session.created")
+        client.greeting = await client.next()
+        assert client.greeting["type"] in ("session.created", "transcription_session.created")
         yield client
 
 

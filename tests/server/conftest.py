@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from transom.audio.vad import EnergyVad
 from transom.engine.api import Engine
 from transom.engine.fake import FakeEngine
 from transom.server.app import create_app
@@ -37,7 +38,7 @@ RunServer = Callable[..., RunningServer]
 def running(engine: Engine, settings: ServerSettings) -> Iterator[RunningServer]:
     listener = bind("127.0.0.1", 0)
     ready = threading.Event()
-    server = ReadyServer(uvicorn_config(create_app(engine, settings), settings), ready.set)
+    server = ReadyServer(uvicorn_config(create_app(engine, settings, make_vad=EnergyVad), settings), ready.set)
     thread = threading.Thread(target=server.run, args=([listener],), name="server")
     thread.start()
 

@@ -8,8 +8,11 @@ from typing import Any, cast
 
 from starlette.websockets import WebSocket
 
+from transom.audio.vad import EnergyVad
 from transom.engine.fake import FakeEngine
-from transom.server.realtime import RealtimeConnection
+from transom.server.app import make_services
+from transom.server.lifecycle import Lifecycle
+from transom.server.realtime import Origin, RealtimeConnection
 from transom.server.settings import ServerSettings
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.session import WireSession
@@ -50,7 +53,8 @@ def connect(socket: ScriptedSocket, engine: FakeEngine) -> asyncio.Task[None]:
         max_append_bytes=1000,
         max_undecided_bytes=1000,
     )
-    connection = RealtimeConnection(cast(WebSocket, socket), engine, wire, settings, "sess_1")
+    services = make_services(engine, settings, Lifecycle(), EnergyVad)
+    connection = RealtimeConnection(cast(WebSocket, socket), services, wire, Origin("sess_1"))
     return asyncio.create_task(connection.run({"type": "session.created"}))
 
 

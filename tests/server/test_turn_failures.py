@@ -11,10 +11,13 @@ import numpy as np
 from starlette.websockets import WebSocket
 
 from transom.audio.pcm import encode_pcm16
+from transom.audio.vad import EnergyVad
 from transom.engine.api import Samples
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import Script, Word
-from transom.server.realtime import RealtimeConnection
+from transom.server.app import make_services
+from transom.server.lifecycle import Lifecycle
+from transom.server.realtime import Origin, RealtimeConnection
 from transom.server.settings import ServerSettings
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.session import WireSession
@@ -50,7 +53,8 @@ class Connection:
             return session
 
         self.engine.open_session = observed  # type: ignore[method-assign, assignment]
-        connection = RealtimeConnection(cast(WebSocket, self), self.engine, wire, ServerSettings(), "sess_1")
+        services = make_services(self.engine, ServerSettings(), Lifecycle(), EnergyVad)
+        connection = RealtimeConnection(cast(WebSocket, self), services, wire, Origin("sess_1"))
         self.running = asyncio.create_task(connection.run({"type": "session.created"}))
 
     async def receive(self) -> dict[str, Any]:

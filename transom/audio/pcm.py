@@ -28,6 +28,11 @@ _DTYPES: dict[Encoding, str] = {
 }
 
 
+def sample_bytes(encoding: Encoding) -> int:
+    """Bytes of one sample."""
+    return np.dtype(_DTYPES[encoding]).itemsize
+
+
 class PcmDecoder:
     """One stream of samples in chunks of any number of bytes: part of a sample waits for the rest of it."""
 

@@ -3,34 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from http import HTTPStatus
 
-from fastapi import FastAPI, WebSocket
+from fastapi import Depends, FastAPI, WebSocket
 
 from transom import __version__
+from transom.audio.vad import Vad, load_vad
 from transom.engine.api import Engine
-from transom.errors import CapacityError, EngineError
-from transom.server import ops, pages, problems
-from transom.server.handshake import first_settings, read_handshake
-from transom.server.realtime import RealtimeConnection
+from transom.server import client_secrets, metrics, ops, pages, problems, security, transcriptions
+from transom.server.admission import serve_realtime
+from transom.server.client_secrets import ClientSecrets
+from transom.server.file_session import OneTurn
+from transom.server.lifecycle import Lifecycle
+from transom.server.metrics import Metrics
+from transom.server.resume import ResumeStore
+from transom.server.security import KeyQuota
+from transom.server.services import Services
 from transom.server.settings import ServerSettings
+from transom.server.turns import TurnTaker
+from transom.server.uploads import hold_place
 from transom.server.wire.events import new_id
-from transom.server.wire.messages import WireError
-from transom.server.wire.session import WireSession
-
-logger = logging.getLogger(__name__)
+from transom.server.wire.openai_session import OpenAISession
+from transom.server.wire.turn_detection import VadSettings
 
 
-def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
-    """The server's ASGI application; it starts the engine when it starts, and stops it when it stops."""
+def create_app(
+    engine: Engine,
+    settings: ServerSettings,
+    lifecycle: Lifecycle | None = None,
+    make_vad: Callable[[], Vad] | None = None,
+) -> FastAPI:
+    """The server's ASGI application; it starts the engine when it starts, and stops it when it stops.
+
+    ``make_vad`` makes a session's speech detector; without it, the best one that is installed is loaded.
+    """
+    services = make_services(engine, settings, lifecycle or Lifecycle(), make_vad or load_vad())
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(engine.start)
+        services.lifecycle.mark_ready()
         try:
             yield
         finally:
@@ -38,48 +51,50 @@ def create_app(engine: Engine, settings: ServerSettings) -> FastAPI:
 
     app = FastAPI(title="Transom", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     problems.install_handlers(app)
-    app.include_router(ops.make_router(engine))
-    app.include_router(pages.make_router())
-
-    @app.websocket("/v1/realtime")
-    async def realtime(websocket: WebSocket) -> None:
-        await serve_realtime(websocket, engine, settings)
-
+    secrets = ClientSecrets()
+    security.install(app, settings, secrets.lookup, services.metrics.stream_refused)
+    _add_routes(app, services, secrets)
     return app
 
 
-async def serve_realtime(websocket: WebSocket, engine: Engine, settings: ServerSettings) -> None:
-    """Admit one client, or refuse its upgrade with an HTTP error, and talk to it until it leaves."""
-    try:
-        handshake = read_handshake(websocket.query_params, websocket.headers, websocket.scope["subprotocols"])
-    except WireError as error:
-        logger.info("refused a client: %s", error.message)
-        refusal = problems.problem(HTTPStatus.BAD_REQUEST, error.code, error.message, param=error.param)
-        await websocket.send_denial_response(refusal)
-        return
-    detection = settings.default_turn_detection
-    session = first_settings(handshake, new_id("sess"), engine.info.model, turn_detection=detection)
-    wire = WireSession(
-        session,
-        forced=handshake.dialect,
-        has_openai_mark=handshake.has_openai_mark,
-        default=settings.default_dialect,
-        max_append_bytes=settings.limits.max_append_bytes,
-        max_undecided_bytes=settings.max_undecided_bytes,
-        has_beta_mark=handshake.has_beta_mark,
-        greets_in_beta=handshake.greets_in_beta,
-        sample_rate=handshake.sample_rate,
+def make_services(
+    engine: Engine, settings: ServerSettings, lifecycle: Lifecycle, make_vad: Callable[[], Vad]
+) -> Services:
+    """What the routes share."""
+    counts = Metrics(engine)
+    engine.observe_steps(counts.observe_step)
+    return Services(
+        engine=engine,
+        settings=settings,
+        metrics=counts,
+        lifecycle=lifecycle,
+        resume=ResumeStore(settings.resume_s),
+        quota=KeyQuota(settings.limits.max_sessions_per_key),
+        make_turns=lambda start_ms: TurnTaker(make_vad(), start_ms=start_ms),
     )
-    try:
-        connection = RealtimeConnection(websocket, engine, wire, settings, session.id)
-    except (CapacityError, EngineError) as error:
-        logger.warning("refused a client: %s", error)
-        headers = {"Retry-After": str(settings.retry_after_s)}
-        refusal = problems.problem(HTTPStatus.SERVICE_UNAVAILABLE, error.code, str(error), headers=headers)
-        await websocket.send_denial_response(refusal)
-        return
-    try:
-        await websocket.accept(subprotocol=handshake.subprotocol)
-        await connection.run(wire.greeting(int(time.time())))
-    finally:
-        connection.close()
+
+
+def _add_routes(app: FastAPI, services: Services, secrets: ClientSecrets) -> None:
+    engine, settings = services.engine, services.settings
+    uploads = transcriptions.make_router(engine, settings, lambda detection: OneTurn())
+    app.include_router(ops.make_router(engine, lambda: services.lifecycle.is_ready and engine.is_running))
+    app.include_router(metrics.make_router(services.metrics))
+    app.include_router(pages.make_router())
+    app.include_router(client_secrets.make_router(secrets, lambda: _new_session(services)))
+    app.include_router(uploads, dependencies=[Depends(hold_place(services))])
+
+    @app.websocket("/v1/realtime")
+    async def realtime(websocket: WebSocket) -> None:
+        await serve_realtime(websocket, services)
+
+    @app.websocket("/v1/audio/transcriptions/realtime")
+    async def mistral(websocket: WebSocket) -> None:
+        await serve_realtime(websocket, services, "mistral")
+
+
+def _new_session(services: Services) -> OpenAISession:
+    model = services.engine.info.model
+    detection = services.settings.default_turn_detection
+    return OpenAISession(
+        new_id("sess"), model, model, turn_detection=None if detection is None else VadSettings(detection=detection)
+    )

@@ -63,6 +63,14 @@ class Outbox:
         self._changed.set()
         return frame
 
+    def drain(self) -> list[str]:
+        """Take every frame that waits, for a client that is not there to read them."""
+        self._seal_delta()
+        frames = list(self._frames)
+        self._frames.clear()
+        self._num_chars = 0
+        return frames
+
     async def wait_for_room(self) -> None:
         """Wait until the client has read enough."""
         while self.is_full:

@@ -1,219 +1,256 @@
-"""One realtime connection: frames -> commands -> engine session, and engine events -> facts -> frames.
+"""One realtime connection: frames -> commands -> session, facts -> events -> frames, and how it all ends.
 
 Two tasks a connection. The receiver reads a frame, acts on it, and does not read the next one while the engine's
 inbox is full or the client leaves its answers unread; so the socket itself holds back a client that is too fast. The
-sender empties the outbox. Engine events come from the engine's thread and are handed over to the event loop.
+sender empties the outbox. However a connection ends, the text of what was heard is finished first, and told to a
+client that is still there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from transom.engine.api import (
-    Engine,
-    Event,
-    InboxDrained,
-    SessionEnded,
-    SessionOptions,
-    TextDelta,
-    TurnCompleted,
-    TurnFailed,
-)
-from transom.errors import EngineError, TransomError
-from transom.server.intake import AudioIntake
+from transom.errors import TransomError
+from transom.server.limits import INTERNAL_ERROR, POLICY_VIOLATION
+from transom.server.logs import SessionLog
 from transom.server.outbox import Outbox
-from transom.server.settings import ServerSettings
-from transom.server.wire.messages import (
-    Answer,
-    Append,
-    Clear,
-    Command,
-    Commit,
-    Configure,
-    Configured,
-    Fact,
-    ServerEvent,
-    TurnCleared,
-    TurnCommitted,
-    WireError,
-)
+from transom.server.resume import ResumeRecord, SentFrames
+from transom.server.services import Services
+from transom.server.session import RealtimeSession
+from transom.server.stream_metrics import StreamMetrics
+from transom.server.wire.messages import Command, Configure, End, Ended, Fact, ServerEvent, WireError
 from transom.server.wire.parse import event_id_of, parse_event
 from transom.server.wire.session import WireSession
 
-BYTES_PER_SAMPLE = 2
-CLOSE_INTERNAL_ERROR = 1011
+NORMAL_CLOSURE = 1000
+NO_CLOSE_FRAME = 1006
+FREE_AUDIO_S = 60.0
+FINISH_TIMEOUT_S = 30.0
 
 logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Who opened a session, and what came before it: ``frames`` are kept for a client that may come back."""
+
+    session_id: str
+    principal: str | None = None
+    frames: SentFrames | None = None
+    heard_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Why and how a connection ends; ``error`` is told before the socket closes."""
+
+    close_code: int
+    reason: str
+    error: WireError | None = None
 
 
 class RealtimeConnection:
     """Runs one client's session; made inside the event loop. Raises CapacityError if no place is free."""
 
-    def __init__(
-        self, websocket: WebSocket, engine: Engine, wire: WireSession, settings: ServerSettings, session_id: str
-    ) -> None:
+    def __init__(self, websocket: WebSocket, services: Services, wire: WireSession, origin: Origin) -> None:
+        self.principal = origin.principal
+        self._session_id = origin.session_id
         self._websocket = websocket
+        self._lifecycle = services.lifecycle
+        self._limits = services.settings.limits
         self._wire = wire
-        self._settings = settings
-        self._session_id = session_id
-        self._intake = AudioIntake(engine.info.sample_rate)
-        self._outbox = Outbox(settings.max_waiting_events, settings.max_waiting_chars)
-        self._open_turns: set[int] = set()
-        self._last_cleared_turn = -1
-        self._num_turns = 0
+        self._frames = origin.frames
+        self._heard_before_ms = origin.heard_ms
+        self._sample_rate = services.engine.info.sample_rate
+        self._outbox = Outbox(services.settings.max_waiting_events, services.settings.max_waiting_chars)
+        self._metrics = StreamMetrics(services.metrics, wire.dialect_name)
+        self._log = SessionLog(logger, origin.session_id, wire.dialect_name)
         self._told_unsupported: set[str] = set()
-        self._progress = asyncio.Event()
-        self._is_closed = False
+        self._ending: Ending | None = None
+        self._reading: asyncio.Timeout | None = None
+        self._is_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._session = engine.open_session(SessionOptions(settings.default_delay_ms), self._publish)
+        self._opened_s = self._last_frame_s = self._loop.time()
+        self._session = RealtimeSession(
+            services.engine,
+            services.make_turns(origin.heard_ms),
+            services.settings,
+            self._metrics,
+            tell=self._tell,
+            on_engine_end=lambda: self._leave(Ending(INTERNAL_ERROR, "the engine has stopped")),
+        )
+        self._metrics.opened()
 
-    async def run(self, greeting: ServerEvent) -> None:
-        """Talk until the client leaves."""
-        self._outbox.put(greeting)
+    async def run(self, greeting: ServerEvent, missed: Iterable[str] = ()) -> None:
+        """Talk until the client leaves, or until a limit, a drain or the client's own wish ends the session.
+
+        ``missed`` are the frames that the client did not get in the session's last connection.
+        """
         try:
             async with asyncio.TaskGroup() as tasks:
-                sender = tasks.create_task(self._send_frames())
-                await self._receive_frames()
+                sender = tasks.create_task(self._send_frames([json.dumps(greeting), *missed]))
+                if await self._receive_frames():
+                    await asyncio.wait({sender}, timeout=FINISH_TIMEOUT_S)
                 sender.cancel()
         except* WebSocketDisconnect:
-            logger.debug("%s: the client left while it was written to", self._session_id)
+            self._log.debug("the client left while it was written to")
 
-    def close(self) -> None:
-        """Free the place in the engine."""
-        if not self._is_closed:
-            logger.info("%s: closed after %d turns", self._session_id, self._num_turns)
-        self._is_closed = True
+    def abandon(self) -> None:
+        """Free the place of a connection that is not run after all."""
+        self._metrics.closed(NO_CLOSE_FRAME)
         self._session.close()
+        self._is_closed.set()
 
-    async def _send_frames(self) -> None:
+    async def close(self) -> ResumeRecord | None:
+        """Free the place in the engine; what is kept of a session whose client may come back."""
+        try:
+            return await self._record() if self._frames is not None and self._may_come_back() else None
+        finally:
+            ending = self._ending or Ending(NO_CLOSE_FRAME, "the client left")
+            num_turns = self._session.num_turns
+            self._log.info("closed with %d (%s) after %d turns", ending.close_code, ending.reason, num_turns)
+            self._metrics.closed(ending.close_code)
+            self._session.close()
+            self._is_closed.set()
+
+    async def finish(self, code: int, reason: str) -> None:
+        """End the session from outside, its text finished and told; returns when the connection is closed."""
+        self._ending = self._ending or Ending(code, reason)
+        if self._reading is not None:
+            self._reading.reschedule(self._loop.time())
+        await self._is_closed.wait()
+
+    async def _send_frames(self, first: Iterable[str]) -> None:
+        for text in first:
+            await self._websocket.send_text(text)
         while (frame := await self._outbox.get()) is not None:
+            if self._frames is not None:
+                self._frames.add(frame)
             await self._websocket.send_text(frame)
-        await self._websocket.close(CLOSE_INTERNAL_ERROR, "the engine has stopped")
+        assert self._ending is not None
+        await self._websocket.close(self._ending.close_code, self._ending.reason)
 
-    async def _receive_frames(self) -> None:
-        while True:
-            await self._outbox.wait_for_room()
-            await self._wait_for_engine()
-            message = await self._websocket.receive()
+    async def _receive_frames(self) -> bool:
+        """Read until the client leaves (False), or until there is an ending, which is told to it (True)."""
+        while self._ending is None:
+            try:
+                async with asyncio.timeout_at(self._deadline_s()) as self._reading:
+                    await self._outbox.wait_for_room()
+                    await self._session.wait_for_room()
+                    message = await self._websocket.receive()
+            except TimeoutError:
+                self._ending = self._ending or self._limit_reached()
+                break
+            finally:
+                self._reading = None
             if message["type"] == "websocket.disconnect":
-                return
+                return False
             text = message.get("text")
             await self._handle_frame(message["bytes"] if text is None else text)
+            self._last_frame_s = self._loop.time()
+        await self._finish_text()
+        self._leave(self._ending)
+        return True
 
-    async def _wait_for_engine(self) -> None:
-        while self._session.is_full or len(self._open_turns) >= self._settings.max_open_turns:
-            self._progress.clear()
-            await self._progress.wait()
+    def _deadline_s(self) -> float | None:
+        limits = self._limits
+        idle = [] if limits.idle_timeout_s is None else [self._last_frame_s + limits.idle_timeout_s]
+        whole = [] if limits.max_session_s is None else [self._opened_s + limits.max_session_s]
+        return min(idle + whole, default=None)
+
+    def _limit_reached(self) -> Ending:
+        """Which deadline it was."""
+        limits = self._limits
+        if limits.max_session_s is not None and self._loop.time() >= self._opened_s + limits.max_session_s:
+            return _limited("session_expired", f"a session may last {limits.max_session_s:g} s; connect again")
+        return _limited("idle_timeout", f"nothing was received for {limits.idle_timeout_s:g} s; connect again")
+
+    async def _finish_text(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FINISH_TIMEOUT_S):
+                await self._session.finish()
+
+    def _leave(self, ending: Ending) -> None:
+        """Say why the session ends; nothing is told after it."""
+        self._ending = ending
+        if ending.error is not None:
+            self._outbox.put(self._wire.encode_error(ending.error, None))
+        elif ending.close_code == NORMAL_CLOSURE:
+            self._tell(Ended())
+        self._outbox.end()
+
+    @property
+    def _heard_ms(self) -> int:
+        return self._heard_before_ms + round(self._session.received_samples * 1000 / self._sample_rate)
+
+    def _may_come_back(self) -> bool:
+        return self._ending is None or self._ending.close_code != NORMAL_CLOSURE
+
+    async def _record(self) -> ResumeRecord:
+        assert self._frames is not None
+        await self._finish_text()
+        for frame in self._outbox.drain():
+            self._frames.add(frame)
+        return ResumeRecord(self.principal, self._session_id, self._wire.state(), self._frames, self._heard_ms)
 
     async def _handle_frame(self, frame: str | bytes) -> None:
         event_id: str | None = None
         try:
             event = parse_event(frame)
             event_id = event_id_of(event)
-            was_known = self._wire.dialect_name
             commands = self._wire.decode(event)
-            if was_known is None and self._wire.dialect_name is not None:
-                logger.info("%s: speaks %s", self._session_id, self._wire.dialect_name)
+            self._note_dialect()
             for command in commands:
                 await self._execute(command)
         except WireError as error:
+            self._log.info("the client got the error %s", error.code)
             self._outbox.put(self._wire.encode_error(error, event_id))
         except TransomError as error:
+            self._log.warning("an event failed with %s: %s", error.code, error)
             refusal = WireError(error.code, str(error), kind="server_error")
             self._outbox.put(self._wire.encode_error(refusal, event_id))
 
     async def _execute(self, command: Command) -> None:
-        match command:
-            case Append():
-                await self._append(command)
-            case Commit():
-                self._commit(command)
-            case Clear():
-                self._tell(TurnCleared(self._clear()))
-            case Configure():
-                self._configure(command)
-            case Answer():
-                self._tell(command)
+        if isinstance(command, End):
+            self._ending = self._ending or Ending(NORMAL_CLOSURE, "")
+            return
+        if isinstance(command, Configure):
+            self._note_unsupported(command.unsupported)
+        num_samples = self._session.received_samples
+        await self._session.execute(command)
+        self._metrics.audio_received((self._session.received_samples - num_samples) / self._sample_rate)
+        if self._is_too_fast():
+            message = f"audio may be sent at {self._limits.max_realtime_factor:g} times real time at most"
+            self._ending = self._ending or _limited("rate_limit_exceeded", message)
 
-    async def _append(self, command: Append) -> None:
-        """Feed a second at a time: a long append neither overfills the inbox nor holds up the event loop."""
-        step = command.format.sample_rate * BYTES_PER_SAMPLE
-        for start in range(0, len(command.audio), step):
-            await self._wait_for_engine()
-            # No await between the two: a turn that fails in between would leave its samples to the next.
-            self._session.append(self._intake.push(command.audio[start : start + step], command.format))
-            await asyncio.sleep(0)
+    def _is_too_fast(self) -> bool:
+        factor = self._limits.max_realtime_factor
+        heard_s = self._session.received_samples / self._sample_rate
+        return factor is not None and heard_s > FREE_AUDIO_S + factor * (self._loop.time() - self._opened_s)
 
-    def _commit(self, command: Commit) -> None:
-        audio_ms = self._intake.turn_ms
-        if audio_ms < command.min_audio_ms:
-            message = (
-                f"Error committing input audio buffer: buffer too small. Expected at least {command.min_audio_ms}ms "
-                f"of audio, but buffer only has {audio_ms:.2f}ms of audio."
-            )
-            raise WireError("input_audio_buffer_commit_empty", message)
-        self._session.append(self._intake.end_turn())
-        turn = self._session.commit()
-        self._open_turns.add(turn)
-        self._num_turns += 1
-        self._tell(TurnCommitted(turn))
+    def _note_dialect(self) -> None:
+        if self._log.dialect is None and (dialect := self._wire.dialect_name) is not None:
+            self._log.dialect = dialect
+            self._metrics.speaks(dialect)
+            self._log.info("the client speaks %s", dialect)
 
-    def _clear(self) -> int:
-        self._intake.clear()
-        self._last_cleared_turn = self._session.clear()
-        return self._last_cleared_turn
-
-    def _configure(self, command: Configure) -> None:
-        self._session.set_delay(self._settings.default_delay_ms if command.delay_ms is None else command.delay_ms)
-        new = [name for name in command.unsupported if name not in self._told_unsupported]
+    def _note_unsupported(self, names: tuple[str, ...]) -> None:
+        new = [name for name in names if name not in self._told_unsupported]
         if new:
             self._told_unsupported.update(new)
-            logger.warning("%s: accepted without effect: %s", self._session_id, ", ".join(new))
-        self._tell(Configured())
-
-    def _publish(self, event: Event) -> None:
-        """Called from the engine's thread."""
-        self._loop.call_soon_threadsafe(self._handle_engine_event, event)
-
-    def _handle_engine_event(self, event: Event) -> None:
-        if self._is_closed:
-            return
-        self._progress.set()
-        match event:
-            case InboxDrained():
-                return
-            case SessionEnded():
-                self._outbox.end()
-            case TextDelta():
-                if self._is_live(event.turn):
-                    self._tell(event)
-            case TurnCompleted():
-                self._open_turns.discard(event.turn)
-                self._tell(event)
-            case TurnFailed():
-                if self._is_live(event.turn):
-                    self._handle_failure(event)
-
-    def _handle_failure(self, failure: TurnFailed) -> None:
-        logger.warning("%s: turn %d failed: %s", self._session_id, failure.turn, failure.message)
-        if failure.turn in self._open_turns:
-            self._open_turns.remove(failure.turn)
-        else:
-            # The turn was still growing. End it for the client, too, so that its next audio begins a new turn.
-            self._intake.drop_turn()
-            with contextlib.suppress(EngineError):  # the engine stops: there is no next turn
-                self._last_cleared_turn = self._session.clear()
-            self._tell(TurnCommitted(failure.turn))
-        self._tell(failure)
-
-    def _is_live(self, turn: int) -> bool:
-        """Whether the client still waits for this turn: an event may be on its way while its turn is cleared."""
-        return turn in self._open_turns or turn > self._last_cleared_turn
+            self._log.warning("accepted without effect: %s", ", ".join(new))
 
     def _tell(self, fact: Fact) -> None:
         for event in self._wire.encode(fact):
             self._outbox.put(event)
+
+
+def _limited(code: str, message: str) -> Ending:
+    return Ending(POLICY_VIOLATION, message, WireError(code, message))

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from transom.audio.pcm import Encoding
+from transom.audio.pcm import Encoding, sample_bytes
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.errors import TransomError
 
@@ -53,6 +53,11 @@ class AudioFormat:
 
     encoding: Encoding
     sample_rate: int
+
+    @property
+    def bytes_per_second(self) -> int:
+        """Bytes of one second."""
+        return self.sample_rate * sample_bytes(self.encoding)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,168 @@
+"""Lets a realtime client in, or refuses its upgrade with an HTTP error, and runs its connection until it leaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any
+
+from starlette.websockets import WebSocket
+
+from transom.errors import CapacityError, EngineError, TransomError
+from transom.server.handshake import Handshake, first_settings, read_handshake
+from transom.server.lifecycle import DrainingError
+from transom.server.metrics import RefusalReason
+from transom.server.problems import problem
+from transom.server.realtime import Origin, RealtimeConnection, logger
+from transom.server.resume import ResumeError, SentFrames, new_token
+from transom.server.security import TooManySessionsError
+from transom.server.services import Services
+from transom.server.wire.events import new_id
+from transom.server.wire.messages import DialectName, ServerEvent, WireError
+from transom.server.wire.session import WireSession
+from transom.server.wire.state import WireState
+
+KEPT_CHARS = 1 << 20
+NEW_SESSION = "new"
+MAX_RECEIVED_DIGITS = 10
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """A connection, and what its client is told first; ``token`` is what it may come back with."""
+
+    connection: RealtimeConnection
+    greeting: ServerEvent
+    missed: Iterable[str]
+    subprotocol: str | None
+    token: str | None
+
+
+async def serve_realtime(websocket: WebSocket, services: Services, path_dialect: DialectName | None = None) -> None:
+    """Admit one client, or refuse its upgrade, and talk to it until it leaves."""
+    principal: str | None = websocket.state.principal
+    try:
+        with services.quota.hold(principal):
+            admitted = await _admit(websocket, services, path_dialect)
+            await _run(websocket, services, admitted)
+    except TransomError as error:
+        await _refuse(websocket, services, error)
+
+
+async def _admit(websocket: WebSocket, services: Services, path_dialect: DialectName | None) -> Admitted:
+    """Raises WireError, ResumeError, CapacityError or EngineError; a session to resume can then still be resumed."""
+    offers = websocket.scope["subprotocols"]
+    handshake = read_handshake(websocket.query_params, websocket.headers, offers, path_dialect=path_dialect)
+    received = _received(websocket.query_params.get("received", "0"))
+    token = websocket.query_params.get("resume") if services.resume.keep_s > 0 else None
+    if token is None or token == NEW_SESSION:
+        origin = Origin(new_id("sess"), websocket.state.principal, SentFrames(KEPT_CHARS) if token else None)
+        return _connect(websocket, services, handshake, origin, new_token() if token else None)
+    record = await services.resume.take(token, websocket.state.principal)
+    try:
+        missed = record.frames.after(received)
+        origin = Origin(record.session_id, record.principal, record.frames, record.heard_ms)
+        return _connect(websocket, services, handshake, origin, token, missed, record.wire_state)
+    except TransomError:
+        services.resume.unregister(token, record)
+        raise
+
+
+def _connect(
+    websocket: WebSocket,
+    services: Services,
+    handshake: Handshake,
+    origin: Origin,
+    token: str | None,
+    missed: Iterable[str] = (),
+    resumed: WireState | None = None,
+) -> Admitted:
+    wire = _wire(handshake, services, origin.session_id, websocket.state.session_defaults, resumed)
+    connection = RealtimeConnection(websocket, services, wire, origin)
+    try:
+        services.lifecycle.register(connection)
+    except DrainingError:
+        connection.abandon()
+        raise
+    greeting = wire.greeting(int(time.time()))
+    if token is not None:
+        services.resume.register(token, connection)
+        greeting["resume"] = {"token": token, "keep_s": services.resume.keep_s}
+    return Admitted(connection, greeting, missed, handshake.subprotocol, token)
+
+
+def _received(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) <= MAX_RECEIVED_DIGITS):
+        raise WireError("invalid_value", "received must be the number of events received so far", param="received")
+    return int(text)
+
+
+def _wire(
+    handshake: Handshake,
+    services: Services,
+    session_id: str,
+    preset: dict[str, Any] | None,
+    resumed: WireState | None,
+) -> WireSession:
+    settings = services.settings
+    max_session_s = settings.limits.max_session_s
+    session = first_settings(
+        handshake,
+        session_id,
+        services.engine.info.model,
+        turn_detection=settings.default_turn_detection,
+        expires_at_unix_s=None if max_session_s is None else int(time.time() + max_session_s),
+        preset=preset,
+    )
+    return WireSession(
+        session,
+        forced=handshake.dialect,
+        has_openai_mark=handshake.has_openai_mark,
+        default=settings.default_dialect,
+        max_append_bytes=settings.limits.max_append_bytes,
+        max_undecided_bytes=settings.max_undecided_bytes,
+        has_beta_mark=handshake.has_beta_mark,
+        greets_in_beta=handshake.greets_in_beta,
+        sample_rate=handshake.sample_rate,
+        resumed=resumed,
+    )
+
+
+async def _run(websocket: WebSocket, services: Services, admitted: Admitted) -> None:
+    connection, record = admitted.connection, None
+    try:
+        await websocket.accept(subprotocol=admitted.subprotocol)
+        await connection.run(admitted.greeting, admitted.missed)
+    finally:
+        record = await connection.close()
+        services.lifecycle.unregister(connection)
+        if admitted.token is not None:
+            services.resume.unregister(admitted.token, record)
+
+
+async def _refuse(websocket: WebSocket, services: Services, error: TransomError) -> None:
+    status, reason = _judge(error)
+    services.metrics.stream_refused(reason)
+    logger.warning("refused a client: %s", error, extra={"code": error.code, "status": int(status)})
+    is_temporary = status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+    headers = {"Retry-After": str(services.settings.retry_after_s)} if is_temporary else None
+    param = error.param if isinstance(error, WireError) else None
+    await websocket.send_denial_response(problem(status, error.code, str(error), param=param, headers=headers))
+
+
+def _judge(error: TransomError) -> tuple[int, RefusalReason]:
+    match error:
+        case TooManySessionsError():
+            return HTTPStatus.TOO_MANY_REQUESTS, "key_limit"
+        case DrainingError():
+            return HTTPStatus.SERVICE_UNAVAILABLE, "draining"
+        case CapacityError():
+            return HTTPStatus.SERVICE_UNAVAILABLE, "capacity"
+        case EngineError():
+            return HTTPStatus.SERVICE_UNAVAILABLE, "engine"
+        case ResumeError():
+            return error.http_status, "request"
+        case _:
+            return HTTPStatus.BAD_REQUEST, "request"

@@ -1,0 +1,265 @@
+"""One client's session without its socket: commands -> engine, and engine events -> facts.
+
+Used from the event loop's thread only; engine events come from the engine's thread and are handed over. Knows turns
+and their times; dialects and sockets are its neighbours' business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+
+from transom.engine.api import (
+    Engine,
+    Event,
+    InboxDrained,
+    SessionEnded,
+    SessionOptions,
+    TextDelta,
+    TurnCompleted,
+    TurnFailed,
+    Word,
+)
+from transom.errors import EngineError
+from transom.server.intake import AudioIntake
+from transom.server.metrics import Outcome
+from transom.server.settings import ServerSettings
+from transom.server.stream_metrics import StreamMetrics
+from transom.server.turns import Action, Feed, IdleTimeout, Start, Stop, TurnTaker
+from transom.server.wire.messages import (
+    Answer,
+    Append,
+    Clear,
+    Commit,
+    Configure,
+    Configured,
+    Fact,
+    IdleTimedOut,
+    SpeechStarted,
+    SpeechStopped,
+    TurnCleared,
+    TurnCommitted,
+    WireError,
+)
+
+Tell = Callable[[Fact], None]
+
+
+@dataclass
+class OpenTurn:
+    """A turn that is not answered yet: where it begins in the session, and when things happened (loop time)."""
+
+    start_ms: int
+    first_audio_s: float
+    committed_s: float | None = None
+    has_text: bool = False
+
+
+class RealtimeSession:
+    """Made inside the event loop. Raises CapacityError if the engine has no place, EngineError if it has stopped.
+
+    ``tell`` gets every fact; ``on_engine_end`` is called when the engine has stopped.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        turns: TurnTaker,
+        settings: ServerSettings,
+        metrics: StreamMetrics,
+        tell: Tell,
+        on_engine_end: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._metrics = metrics
+        self._turns = turns
+        self._tell = tell
+        self._on_engine_end = on_engine_end
+        self._intake = AudioIntake(engine.info.sample_rate)
+        self._turn = 0
+        self._ended_ms = 0.0  # audio since the client's last commit or clear that the detector has put into turns
+        self._open: dict[int, OpenTurn] = {}
+        self._progress = asyncio.Event()
+        self._silence_timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+        self._loop = asyncio.get_running_loop()
+        self._session = engine.open_session(SessionOptions(settings.default_delay_ms), self._publish)
+
+    @property
+    def num_turns(self) -> int:
+        """Turns that were committed or cleared."""
+        return self._turn
+
+    @property
+    def received_samples(self) -> int:
+        """Audio received, at the engine's rate."""
+        return self._intake.session_samples
+
+    async def wait_for_room(self) -> None:
+        """Wait while the engine's inbox is full or too many turns wait for their answers."""
+        while self._session.is_full or self._num_unanswered() >= self._settings.max_open_turns:
+            self._progress.clear()
+            await self._progress.wait()
+
+    async def execute(self, command: Append | Commit | Clear | Configure | Answer) -> None:
+        """Do what a client asks for. Raises WireError, ConfigError or EngineError."""
+        match command:
+            case Append():
+                await self._append(command)
+            case Commit():
+                self._commit(command)
+            case Clear():
+                self._clear()
+            case Configure():
+                self._configure(command)
+            case Answer():
+                self._tell(command)
+
+    async def finish(self) -> None:
+        """Commit what is there and wait until every turn is answered."""
+        self._stop_silence_timer()
+        if self._turn in self._open:
+            with contextlib.suppress(EngineError):  # the engine stops and answers by itself
+                self._commit(Commit())
+        while self._open:
+            self._progress.clear()
+            await self._progress.wait()
+
+    def close(self) -> None:
+        """Free the place in the engine; nothing is told any more. Idempotent."""
+        self._is_closed = True
+        self._stop_silence_timer()
+        self._session.close()
+
+    async def _append(self, command: Append) -> None:
+        """Feed a second at a time: a long append neither overfills the inbox nor holds up the event loop."""
+        self._stop_silence_timer()
+        step = command.format.bytes_per_second
+        for start in range(0, len(command.audio), step):
+            await self.wait_for_room()
+            # No await between the two: a turn that fails in between would leave its samples to the next.
+            samples = self._intake.push(command.audio[start : start + step], command.format)
+            self._act(self._turns.push(samples))
+            await asyncio.sleep(0)
+        self._start_silence_timer()
+
+    def _commit(self, command: Commit) -> None:
+        audio_ms = self._intake.turn_ms - self._ended_ms
+        if audio_ms < command.min_audio_ms:
+            if command.may_be_late and self._ended_ms:
+                return
+            message = (
+                f"Error committing input audio buffer: buffer too small. Expected at least {command.min_audio_ms}ms "
+                f"of audio, but buffer only has {audio_ms:.2f}ms of audio."
+            )
+            raise WireError("input_audio_buffer_commit_empty", message)
+        self._stop_silence_timer()
+        self._act(self._turns.push(self._intake.end_turn()))
+        self._act(self._turns.commit())
+        self._end_turn()
+        self._ended_ms = 0.0
+
+    def _clear(self) -> None:
+        self._stop_silence_timer()
+        self._tell(TurnCleared(self._forget_turn(self._intake.clear())))
+
+    def _forget_turn(self, dropped_samples: int) -> int:
+        self._turns.clear(dropped_samples)
+        self._ended_ms = 0.0
+        turn = self._session.clear()
+        self._open.pop(turn, None)
+        self._turn = turn + 1
+        return turn
+
+    def _configure(self, command: Configure) -> None:
+        self._session.set_delay(self._settings.default_delay_ms if command.delay_ms is None else command.delay_ms)
+        self._tell(Configured())
+        self._act(self._turns.configure(command.turn_detection))
+
+    def _act(self, actions: Iterable[Action]) -> None:
+        for action in actions:
+            match action:
+                case Feed():
+                    self._open.setdefault(self._turn, OpenTurn(action.start_ms, self._loop.time()))
+                    self._session.append(action.samples)
+                case Start():
+                    self._tell(SpeechStarted(self._turn, action.audio_start_ms))
+                case Stop():
+                    self._tell(SpeechStopped(self._turn, action.audio_end_ms, action.by_wall_clock))
+                    self._end_turn()
+                    self._ended_ms = self._intake.turn_ms - self._turns.turn_ms
+                case IdleTimeout():
+                    self._tell(IdleTimedOut(self._turn, action.audio_start_ms, action.audio_end_ms))
+                    self._end_turn()
+                    self._ended_ms = self._intake.turn_ms - self._turns.turn_ms
+
+    def _end_turn(self) -> None:
+        now_s = self._loop.time()
+        turn = self._session.commit()
+        self._open.setdefault(turn, OpenTurn(self._turns.turn_start_ms, now_s)).committed_s = now_s
+        self._turn = turn + 1
+        self._tell(TurnCommitted(turn))
+
+    def _num_unanswered(self) -> int:
+        return sum(turn.committed_s is not None for turn in self._open.values())
+
+    def _start_silence_timer(self) -> None:
+        """A client that stops sending in mid speech has stopped speaking."""
+        if (wait_ms := self._turns.wall_clock_ms) is not None:
+            self._silence_timer = self._loop.call_later(wait_ms / 1000, self._end_by_wall_clock)
+
+    def _stop_silence_timer(self) -> None:
+        if self._silence_timer is not None:
+            self._silence_timer.cancel()
+            self._silence_timer = None
+
+    def _end_by_wall_clock(self) -> None:
+        with contextlib.suppress(EngineError):  # the engine stops and answers by itself
+            self._act(self._turns.end_by_wall_clock())
+
+    def _publish(self, event: Event) -> None:
+        """Called from the engine's thread."""
+        self._loop.call_soon_threadsafe(self._handle, event)
+
+    def _handle(self, event: Event) -> None:
+        if self._is_closed:
+            return
+        self._progress.set()
+        match event:
+            case InboxDrained():
+                return
+            case SessionEnded():
+                self._on_engine_end()
+            case TextDelta() if turn := self._open.get(event.turn):
+                self._count_text(turn)
+                self._tell(replace(event, words=_moved(event.words, turn.start_ms)))
+            case TurnCompleted() if turn := self._open.pop(event.turn, None):
+                self._count_end(turn, "completed")
+                self._tell(replace(event, words=_moved(event.words, turn.start_ms)))
+            case TurnFailed() if turn := self._open.pop(event.turn, None):
+                self._count_end(turn, "failed")
+                self._fail(event, was_committed=turn.committed_s is not None)
+
+    def _fail(self, failure: TurnFailed, *, was_committed: bool) -> None:
+        if not was_committed:
+            # The turn was still growing. End it for the client, too, so that its next audio begins a new turn.
+            with contextlib.suppress(EngineError):  # the engine stops: there is no next turn
+                self._forget_turn(self._intake.drop_turn())
+            self._tell(TurnCommitted(failure.turn))
+        self._tell(failure)
+
+    def _count_text(self, turn: OpenTurn) -> None:
+        if not turn.has_text:
+            turn.has_text = True
+            self._metrics.first_text(self._loop.time() - turn.first_audio_s)
+
+    def _count_end(self, turn: OpenTurn, outcome: Outcome) -> None:
+        self._metrics.turn_ended(outcome)
+        if turn.committed_s is not None and outcome == "completed":
+            self._metrics.finalised(self._loop.time() - turn.committed_s)
+
+
+def _moved(words: tuple[Word, ...], by_ms: int) -> tuple[Word, ...]:
+    return tuple(Word(word.text, word.start_ms + by_ms, word.end_ms + by_ms) for word in words)
