@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
+import json
 import logging
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
 from fastapi import FastAPI
 
+from tests.server.client import open_client, speech, text_of
 from tests.server.conftest import RunningServer
 from transom.cli import main
 from transom.commands.values import delay_ms, memory
@@ -20,30 +25,99 @@ from transom.errors import ConfigError
 from transom.server.run import bind
 from transom.server.settings import ServerSettings
 
+FAKE = ("--engine", "fake", "--port", "0")
 
-def test_the_ready_line_has_the_url_and_an_interrupt_ends_it_cleanly() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "transom.cli",
-        "serve",
-        "--engine",
-        "fake",
-        "--port",
-        "0",
-        "--log-level",
-        "error",
-    ]
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A process of ``transom serve`` on the fake engine, and its ready line."""
+    command = [sys.executable, "-m", "transom.cli", "serve", *FAKE, *arguments]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        ready_line = process.stdout.readline()
-        url = ready_line.split(" at ")[1].split("/v1/realtime")[0]
-        with urlopen(f"{url}/health") as response:
+        try:
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+
+
+def url_in(ready_line: str) -> str:
+    return ready_line.split(" at ")[1].split("/v1/realtime")[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_ready_line_has_the_url_and_a_signal_ends_it_cleanly(number: int) -> None:
+    with serving("--log-level", "error") as (process, ready_line):
+        with urlopen(f"{url_in(ready_line)}/health") as response:
             assert response.status == 200
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         rest = process.communicate(timeout=30)
     assert ready_line.startswith("Transom serves fake (scripted text, no model) at http://127.0.0.1:")
     assert (process.returncode, rest) == (0, ("", ""))
+
+
+async def test_a_session_that_stays_gets_its_text_before_a_restart() -> None:
+    with serving("--log-level", "error", "--drain-timeout-s", "0.1") as (process, ready_line):
+        async with open_client(url_in(ready_line).replace("http", "ws") + "/v1/realtime") as client:
+            await client.configure()
+            await client.append(speech(2.0))
+            events = await client.until("conversation.item.input_audio_transcription.delta")
+            process.send_signal(signal.SIGTERM)
+            events += await client.until("conversation.item.input_audio_transcription.completed")
+            await client.socket.wait_closed()
+        rest = process.communicate(timeout=30)
+    assert client.socket.close_code == 1012
+    assert events[-1]["transcript"] == text_of(events) != ""
+    assert (process.returncode, rest) == (0, ("", ""))
+
+
+def test_an_address_of_version_6_stands_in_brackets() -> None:
+    with serving("--host", "[::1]") as (_, ready_line):
+        assert url_in(ready_line).startswith("http://[::1]:")
+        with urlopen(f"{url_in(ready_line)}/health") as response:
+            assert response.status == 200
+
+
+def test_logs_are_json_where_that_is_wanted_and_name_options_without_effect() -> None:
+    with serving("--log-format", "json", "--dtype", "float16", "--cache-memory", "1GiB") as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    records = [json.loads(line) for line in errors.splitlines()]
+    assert [record["message"] for record in records if record["level"] == "warning"] == [
+        "--engine fake has no model: no effect has --dtype, --cache-memory"
+    ]
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+def test_a_public_address_needs_a_key_or_consent(
+    host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("transom.server.run.serve", lambda *_: None)
+    monkeypatch.delenv("TRANSOM_API_KEYS", raising=False)
+    assert main(["serve", *FAKE, "--host", host]) == 1
+    assert "--allow-insecure" in capsys.readouterr().err
+    assert main(["serve", *FAKE, "--host", host, "--allow-insecure"]) == 0
+    monkeypatch.setenv("TRANSOM_API_KEYS", "secret")
+    assert main(["serve", *FAKE, "--host", host]) == 0
+
+
+def test_sigterm_ends_a_server_that_still_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(args: argparse.Namespace) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
+    handler = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("transom.commands.serve._make_engine", load)
+    with pytest.raises(SystemExit) as caught:
+        main(["serve", *FAKE])
+    assert caught.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) == handler
+
+
+def test_a_detector_that_is_not_installed_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("transom.audio.vad.find_silero", lambda: None)
+    assert main(["serve", *FAKE, "--vad", "silero"]) == 1
+    assert "transom[vad]" in capsys.readouterr().err
 
 
 def test_a_second_server_on_the_port_is_told_at_once(

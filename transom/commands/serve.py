@@ -7,10 +7,11 @@ import logging
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
+from transom.audio.vad import Vad, load_vad
 from transom.commands.config_file import add_configured_parser
 from transom.commands.engine_options import MODEL_HELP, add_engine_options, build_model_engine
 from transom.commands.server_options import add_server_options, settings_from
@@ -53,17 +54,18 @@ def run(args: argparse.Namespace) -> None:
     settings = settings_from(args)
     check_exposure(settings.host, settings.api_keys, args.allow_insecure)
     check_certificate(settings)
+    make_vad = load_vad(settings.vad)
     with bind(settings.host, settings.port) as listener:
         with _ending_on_sigterm():
             engine = _make_engine(args)
             engine.start()  # an error here is one line; in the server it would be a traceback
         try:
-            _serve(engine, settings, listener)
+            _serve(engine, settings, listener, make_vad)
         finally:
             engine.stop()
 
 
-def _serve(engine: Engine, settings: ServerSettings, listener: socket.socket) -> None:
+def _serve(engine: Engine, settings: ServerSettings, listener: socket.socket, make_vad: Callable[[], Vad]) -> None:
     from transom.server.app import create_app
     from transom.server.lifecycle import Lifecycle
     from transom.server.run import serve, url_of
@@ -72,7 +74,8 @@ def _serve(engine: Engine, settings: ServerSettings, listener: socket.socket) ->
     url = url_of(listener, is_tls=settings.ssl_certfile is not None)
     ready_line = f"Transom serves {what} at {url}/v1/realtime (Ctrl+C stops it)"
     lifecycle = Lifecycle(settings.drain_timeout_s, settings.shutdown_timeout_s)
-    serve(create_app(engine, settings), settings, listener, lambda: print(ready_line, flush=True), lifecycle)
+    app = create_app(engine, settings, lifecycle, make_vad)
+    serve(app, settings, listener, lambda: print(ready_line, flush=True), lifecycle)
 
 
 @contextmanager

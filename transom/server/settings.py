@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
+from transom.audio.vad import VadKind
 from transom.server.limits import MIB, Limits
 from transom.server.wire.messages import DialectName, TurnDetection
-
-VadName = Literal["auto", "silero", "energy"]
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class ServerSettings:
     default_dialect: DialectName = "openai"
     default_delay_ms: int | None = None
     default_turn_detection: TurnDetection | None = None
-    vad: VadName = "auto"
+    vad: VadKind = "auto"
     limits: Limits = field(default_factory=Limits)
     api_keys: tuple[str, ...] = ()
     allowed_origins: tuple[str, ...] | None = None
