@@ -122,9 +122,10 @@ def test_openais_sdk_gets_a_beta_session(store: ClientSecrets) -> None:
 
 
 @pytest.mark.parametrize("path", [GA, BETA])
-@pytest.mark.parametrize("body", [None, b"{}"])
-def test_a_key_without_wishes_is_valid_for_ten_minutes(http: TestClient, path: str, body: bytes | None) -> None:
-    answer = http.post(path, content=body, headers={"Content-Type": "application/json"}).json()
+@pytest.mark.parametrize("lifetime", [None, {}, {"anchor": "created_at"}, {"seconds": 600}, {"seconds": 600.0}])
+def test_a_key_is_valid_for_ten_minutes_unless_told(http: TestClient, path: str, lifetime: Any) -> None:
+    wishes = {"expires_after": lifetime} if path == GA else {"client_secret": {"expires_at": lifetime}}
+    answer = (http.post(path) if lifetime is None else http.post(path, json=wishes)).json()
     secret = answer if path == GA else answer["client_secret"]
     assert secret["expires_at"] == 1600
     assert secret["value"].startswith("ek_")
@@ -184,6 +185,7 @@ def test_what_is_wrong_or_unknown_is_named_and_makes_no_key(
         b'"text"',
         b"\xff",
         b"[" * 20_000,
+        b'{"session": {"unknown": NaN}}',
         b'{"session": {"type": "transcription", "include": ["\\ud800"]}}',
         b'{"session": {"audio": {"input": {"noise_reduction": {"type": "near_field", "strength": NaN}}}}}',
         b'{"session": {"audio": {"input": {"turn_detection": {"type": "server_vad", "threshold": 1e999}}}}}',

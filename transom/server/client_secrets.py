@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import from_json
 
 from transom.errors import CapacityError
@@ -87,11 +87,16 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 60.0 is 60."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 class Lifetime(Strict):
     """How long a key is valid."""
 
     anchor: Literal["created_at"] = "created_at"
-    seconds: Annotated[int, Field(ge=MIN_LIFETIME_S, le=MAX_LIFETIME_S)] = DEFAULT_LIFETIME_S
+    seconds: Annotated[int, BeforeValidator(_whole), Field(ge=MIN_LIFETIME_S, le=MAX_LIFETIME_S)] = DEFAULT_LIFETIME_S
 
 
 class ClientSecretRequest(Strict):
