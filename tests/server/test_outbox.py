@@ -18,6 +18,14 @@ EVENTS = st.lists(
             lambda item, text: {"type": "x.delta", "item_id": item, "delta": text}, st.integers(0, 2), st.text()
         ),
         st.builds(lambda text: {"type": "transcription.delta", "delta": text}, st.text()),
+        st.builds(lambda text: {"type": "transcription.text.delta", "text": text}, st.text()),
+        st.builds(
+            lambda text, words: {"type": "y.delta", "delta": text, "words": words},
+            st.text(),
+            st.lists(st.integers(), min_size=1),
+        ),
+        st.builds(lambda text: {"type": "y.delta", "delta": text}, st.text()),
+        st.builds(lambda text: {"type": "done", "text": text}, st.text()),
         st.builds(lambda n: {"type": "other", "n": n}, st.integers()),
     )
 )
@@ -27,8 +35,13 @@ def merged(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     result: list[dict[str, Any]] = []
     for event in events:
         key = (event["type"], event.get("item_id"))
-        if result and "delta" in event and (result[-1]["type"], result[-1].get("item_id")) == key:
-            result[-1] = {**event, "delta": result[-1]["delta"] + event["delta"]}
+        if event["type"].endswith("delta") and result and (result[-1]["type"], result[-1].get("item_id")) == key:
+            parts: dict[str, Any] = {
+                field: result[-1][field] + event[field] for field in ("delta", "text") if field in event
+            }
+            if words := [*result[-1].get("words", []), *event.get("words", [])]:
+                parts["words"] = words
+            result[-1] = {**event, **parts}
         else:
             result.append(event)
     return result

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -136,6 +137,14 @@ def test_a_turn_that_is_detected_is_told_in_openais_order() -> None:
     assert delta["words"] == [{"word": "Hello", "start": 0.32, "end": 0.64}]
     assert result["words"] == [*delta["words"], {"word": "wörld", "start": 0.72, "end": 0.96}]
     assert (result["transcript"], done["item"]["status"]) == ("Hello wörld", "completed")
+    assert "loop_broken" not in result
+
+
+@pytest.mark.parametrize("name", [*BOTH, "vllm", "mistral"])
+def test_a_loop_that_was_broken_is_marked_on_the_result(name: DialectName) -> None:
+    looped = tell(wire_session(name), TurnCommitted(0), replace(completed(0, "so so"), loop_broken=True))
+    marked = [event["type"].rpartition(".")[2] for event in looped if event.get("loop_broken")]
+    assert marked == ["completed" if name in BOTH else "done"]
 
 
 def test_the_chain_of_items_and_what_is_not_part_of_it() -> None:

@@ -12,6 +12,8 @@ from collections import deque
 
 from transom.server.wire.messages import ServerEvent
 
+CHARS_PER_WORD = 48
+
 
 class Outbox:
     """A queue of events that become JSON frames; used from the event loop's thread only."""
@@ -31,17 +33,17 @@ class Outbox:
         return len(self._frames) >= self._max_events or self._num_chars >= self._max_chars
 
     def put(self, event: ServerEvent) -> None:
-        """Add an event, or its text to the delta of the same item that waits last."""
-        if self._delta is not None and _is_more_of(self._delta, event):
-            self._delta["delta"] += event["delta"]
-            self._num_chars += len(event["delta"])
+        """Add an event, or its text and words to the delta of the same item that waits last."""
+        if not event["type"].endswith(".delta"):
+            self._seal_delta()
+            self._add_frame(event)
+        elif self._delta is not None and _is_more_of(self._delta, event):
+            _extend(self._delta, event)
+            self._num_chars += _num_chars(event)
         else:
             self._seal_delta()
-            if "delta" in event:
-                self._delta = dict(event)
-                self._num_chars += len(event["delta"])
-            else:
-                self._add_frame(event)
+            self._delta = _copy(event)
+            self._num_chars += _num_chars(event)
         self._changed.set()
 
     def end(self) -> None:
@@ -79,7 +81,7 @@ class Outbox:
 
     def _seal_delta(self) -> None:
         if self._delta is not None:
-            self._num_chars -= len(self._delta["delta"])
+            self._num_chars -= _num_chars(self._delta)
             self._add_frame(self._delta)
             self._delta = None
 
@@ -90,5 +92,26 @@ class Outbox:
         self._num_chars += len(frame)
 
 
+def _text_field(delta: ServerEvent) -> str:
+    """Where the text stands; Mistral's dialect has another field for it than all others."""
+    return "delta" if "delta" in delta else "text"
+
+
+def _num_chars(delta: ServerEvent) -> int:
+    """About as many as the text and the words add to a frame."""
+    return len(delta[_text_field(delta)]) + CHARS_PER_WORD * len(delta.get("words", ()))
+
+
 def _is_more_of(last: ServerEvent, event: ServerEvent) -> bool:
-    return "delta" in event and last["type"] == event["type"] and last.get("item_id") == event.get("item_id")
+    return last["type"] == event["type"] and last.get("item_id") == event.get("item_id")
+
+
+def _copy(delta: ServerEvent) -> ServerEvent:
+    """One that can grow: the list of its words is its own."""
+    return {**delta, "words": list(delta["words"])} if "words" in delta else dict(delta)
+
+
+def _extend(delta: ServerEvent, event: ServerEvent) -> None:
+    delta[_text_field(event)] += event[_text_field(event)]
+    if "words" in event:
+        delta.setdefault("words", []).extend(event["words"])

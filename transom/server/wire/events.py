@@ -37,6 +37,11 @@ def with_words(event: ServerEvent, words: Iterable[Word]) -> ServerEvent:
     return {**event, "words": listed} if listed else event
 
 
+def loop_mark(result: TurnCompleted) -> dict[str, bool]:
+    """A mark on results from which the repetitions of a loop were left out; nothing on all others."""
+    return {"loop_broken": True} if result.loop_broken else {}
+
+
 def token_usage(audio_tokens: int, text_tokens: int) -> dict[str, int]:
     """Usage under the names of chat completions, which vLLM and Mistral use."""
     total = audio_tokens + text_tokens

@@ -12,7 +12,7 @@ from typing import Any
 
 from transom.config import TOKEN_MS
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
-from transom.server.wire.events import token_usage, with_words
+from transom.server.wire.events import loop_mark, token_usage, with_words
 from transom.server.wire.messages import (
     Answer,
     Append,
@@ -182,6 +182,7 @@ class _Undone:
         self._texts: list[str] = []
         self._last_turn: int | None = None
         self._segments: list[dict[str, Any]] = []
+        self._loop_mark: dict[str, bool] = {}
         self._audio_tokens = 0
         self._text_tokens = 0
 
@@ -198,6 +199,7 @@ class _Undone:
     def add_turn(self, result: TurnCompleted) -> dict[str, Any] | None:
         """The turn's segment, unless it holds no words."""
         self.num_turns += 1
+        self._loop_mark |= loop_mark(result)
         self._audio_tokens += result.audio_tokens
         self._text_tokens += result.text_tokens
         if not result.words:
@@ -211,4 +213,4 @@ class _Undone:
         """The fields of ``transcription.done``. Seconds are whole, because the SDK takes no others."""
         audio_seconds = -(-self._audio_tokens * TOKEN_MS // 1000)
         usage = {**token_usage(self._audio_tokens, self._text_tokens), "prompt_audio_seconds": audio_seconds}
-        return {"text": "".join(self._texts), "segments": self._segments, "usage": usage}
+        return {"text": "".join(self._texts), "segments": self._segments, "usage": usage, **self._loop_mark}

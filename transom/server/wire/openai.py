@@ -13,7 +13,7 @@ from typing import Any
 
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.server.wire.detect import OPENAI_ONLY_PREFIXES
-from transom.server.wire.events import error_event, openai_usage, server_event, with_words, words_json
+from transom.server.wire.events import error_event, loop_mark, openai_usage, server_event, with_words, words_json
 from transom.server.wire.items import ItemLog
 from transom.server.wire.messages import (
     Answer,
@@ -195,6 +195,7 @@ class OpenAIDialect:
             transcript=result.text,
             usage=openai_usage(result),
             words=words_json(result.words),
+            **loop_mark(result),
         )
         item, previous_id = self._items.finish(result.turn, "completed", result.text)
         return [completed, server_event("conversation.item.done", item=item, previous_item_id=previous_id)]

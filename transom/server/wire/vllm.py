@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
-from transom.server.wire.events import token_usage, with_words, words_json
+from transom.server.wire.events import loop_mark, token_usage, with_words, words_json
 from transom.server.wire.fields import optional_text, optional_texts, sample_rate
 from transom.server.wire.messages import (
     Answer,
@@ -85,8 +85,8 @@ class VllmDialect:
                 return [with_words({"type": "transcription.delta", "delta": fact.text}, fact.words)]
             case TurnCompleted():
                 usage = {**token_usage(fact.audio_tokens, fact.text_tokens), "prompt_tokens_details": None}
-                words = words_json(fact.words)
-                return [{"type": "transcription.done", "text": fact.text, "usage": usage, "words": words}]
+                done = {"type": "transcription.done", "text": fact.text, "usage": usage}
+                return [{**done, "words": words_json(fact.words), **loop_mark(fact)}]
             case TurnFailed():
                 return [{"type": "error", "error": fact.message, "code": fact.code}]
             case Answer():
