@@ -26,7 +26,7 @@ from tests.golden.streaming import recording
 from transom.audio.pcm import encode_pcm16
 
 ROOT = Path(__file__).parents[2]
-CLIENT_TIMEOUT_S = 90
+CLIENT_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 60
 SOURCE_RATE = 16_000
 
@@ -66,14 +66,18 @@ def run_client(environments: Path) -> RunClient:
 
 def run_command(command: list[object], variables: dict[str, str]) -> Report:
     """Run a program from the root of the repository; its last line is its report."""
-    result = subprocess.run(
-        list(map(str, command)),
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=CLIENT_TIMEOUT_S,
-    )
+    try:
+        result = subprocess.run(
+            list(map(str, command)),
+            cwd=ROOT,
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            timeout=CLIENT_TIMEOUT_S,
+        )
+    except subprocess.TimeoutExpired as expired:
+        said = (expired.stderr or b"").decode(errors="replace")
+        raise AssertionError(f"{command} did not end within {CLIENT_TIMEOUT_S} s:\n{said}") from None
     assert result.returncode == 0, f"{command} failed:\n{result.stdout}\n{result.stderr}"
     fields = json.loads(result.stdout.splitlines()[-1])
     return Report(fields.pop("transcripts"), fields.pop("deltas"), fields)
