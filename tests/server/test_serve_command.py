@@ -87,6 +87,23 @@ def test_logs_are_json_where_that_is_wanted_and_name_options_without_effect() ->
     ]
 
 
+async def test_no_log_holds_a_key_or_text() -> None:
+    with serving("--log-level", "debug", "--allow-query-key") as (process, ready_line):
+        url = url_in(ready_line).replace("http", "ws") + "/v1/realtime?api_key=hush-hush"
+        async with open_client(url) as client:
+            await client.configure()
+            await client.append(speech(2.0))
+            await client.commit()
+            text = (await client.until("conversation.item.input_audio_transcription.completed"))[-1]["transcript"]
+            await client.send("no.such.event", secret="hush-hush")
+            await client.until("error")
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=30)
+    assert len(text) > 0
+    assert "session=sess_" in errors
+    assert [said for said in ("hush-hush", text, text[:12]) if said in errors] == []
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
 def test_a_public_address_needs_a_key_or_consent(
     host: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -1,1 +1,1 @@
-"""One module per command: its options and what it does. ``transom.cli`` only dispatches."""
+"""One module per command: its options and what it does, and what commands share. ``transom.cli`` only dispatches."""
