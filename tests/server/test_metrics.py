@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from transom import __version__
 from transom.engine.api import SessionOptions, StepReport
 from transom.engine.fake import FakeEngine
+from transom.server.lifecycle import Lifecycle
 from transom.server.metrics import Metrics, Outcome, RefusalReason, make_router
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -96,7 +97,7 @@ def test_the_backlog_goes_with_the_streams(metrics: Metrics, engine: FakeEngine)
     assert samples(metrics)["transom_backlog_seconds"] == 0
 
 
-def test_the_engine_is_asked_at_every_scrape(metrics: Metrics, engine: FakeEngine) -> None:
+async def test_the_engine_is_asked_at_every_scrape(metrics: Metrics, engine: FakeEngine) -> None:
     before = samples(metrics)
     assert (before["transom_engine_sessions"], before["transom_engine_sessions_max"]) == (0, 4)
     session = engine.open_session(SessionOptions(), lambda event: None)
@@ -107,7 +108,9 @@ def test_the_engine_is_asked_at_every_scrape(metrics: Metrics, engine: FakeEngin
     assert seen['transom_cache_blocks{state="used"}'] == stats.total_blocks - stats.free_blocks
     assert (seen["transom_engine_running"], seen["transom_draining"]) == (1, 0)
     session.close()
-    metrics.draining()
+    lifecycle = Lifecycle()
+    metrics.watch(lifecycle)
+    await lifecycle.drain()
     engine.stop()
     seen = samples(metrics)
     assert (seen["transom_engine_running"], seen["transom_draining"]) == (0, 1)

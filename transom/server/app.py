@@ -62,6 +62,7 @@ def make_services(
 ) -> Services:
     """What the routes share."""
     counts = Metrics(engine)
+    counts.watch(lifecycle)
     engine.observe_steps(counts.observe_step)
     return Services(
         engine=engine,

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 
 from transom import __version__
 from transom.engine.api import Engine, StepReport
+from transom.server.lifecycle import Lifecycle
 from transom.server.wire.messages import DialectName
 
 DialectLabel = DialectName | Literal["undecided", "http"]
@@ -142,9 +143,9 @@ class Metrics:
         """A turn was answered."""
         self._turns.labels(dialect, outcome).inc()
 
-    def draining(self) -> None:
-        """From now on no stream is admitted."""
-        self._draining.set(1)
+    def watch(self, lifecycle: Lifecycle) -> None:
+        """Show whether this server drains."""
+        self._draining.set_function(lambda: lifecycle.state == "draining")
 
     def observe_step(self, report: StepReport) -> None:
         """The engine ran a step; called from its thread."""
