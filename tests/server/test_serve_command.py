@@ -101,6 +101,7 @@ async def test_no_log_holds_a_key_or_text() -> None:
         _, errors = process.communicate(timeout=30)
     assert len(text) > 0
     assert "session=sess_" in errors
+    assert "code=unknown_event" in errors
     assert [said for said in ("hush-hush", text, text[:12]) if said in errors] == []
 
 

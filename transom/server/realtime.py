@@ -181,7 +181,7 @@ class RealtimeConnection:
         """Say why the session ends; nothing is told after it."""
         self._ending = ending
         if ending.error is not None:
-            self._outbox.put(self._wire.encode_error(ending.error, None))
+            self._tell_error(ending.error, None)
         elif ending.close_code == NORMAL_CLOSURE:
             self._tell(Ended())
         self._outbox.end()
@@ -210,12 +210,9 @@ class RealtimeConnection:
             for command in commands:
                 await self._execute(command)
         except WireError as error:
-            self._log.info("the client got the error %s", error.code)
-            self._outbox.put(self._wire.encode_error(error, event_id))
+            self._tell_error(error, event_id)
         except TransomError as error:
-            self._log.warning("an event failed with %s: %s", error.code, error)
-            refusal = WireError(error.code, str(error), kind="server_error")
-            self._outbox.put(self._wire.encode_error(refusal, event_id))
+            self._tell_error(WireError(error.code, str(error), kind="server_error"), event_id)
 
     async def _execute(self, command: Command) -> None:
         if isinstance(command, End):
@@ -246,6 +243,10 @@ class RealtimeConnection:
         if new:
             self._told_unsupported.update(new)
             self._log.warning("accepted without effect: %s", ", ".join(new))
+
+    def _tell_error(self, error: WireError, event_id: str | None) -> None:
+        self._log.told_error(error.code, error.param)
+        self._outbox.put(self._wire.encode_error(error, event_id))
 
     def _tell(self, fact: Fact) -> None:
         for event in self._wire.encode(fact):
