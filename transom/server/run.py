@@ -23,6 +23,7 @@ from fastapi import FastAPI
 from transom.errors import ConfigError
 from transom.server.lifecycle import Lifecycle
 from transom.server.settings import ServerSettings
+from transom.server.upgrade import LenientProtocol
 
 BACKLOG = 2048
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -141,6 +142,7 @@ def uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
     logging.getLogger("uvicorn.error").addFilter(is_no_refusal)
     return uvicorn.Config(
         app,
+        http=LenientProtocol,
         ws="websockets-sansio",
         ws_max_size=settings.limits.max_message_bytes,
         ws_ping_timeout=None,
