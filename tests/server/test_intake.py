@@ -1,4 +1,4 @@
-"""Bytes to engine samples: any chunking, any rate, any turn boundaries."""
+"""Bytes to engine samples: any chunking, any format, any turn boundaries; and the session's clock."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transom.engine.api import Samples
+from transom.errors import AudioError
 from transom.server.intake import AudioIntake
 from transom.server.wire.messages import AudioFormat
 
@@ -62,3 +63,60 @@ def test_a_rate_change_keeps_the_audio_before_it(rate: int) -> None:
     after = intake.push(noise(2 * ENGINE_RATE), pcm(ENGINE_RATE))
     assert len(before) < ENGINE_RATE  # the filter holds some back ...
     assert len(before) + len(after) == pytest.approx(2 * ENGINE_RATE, abs=1)  # ... and gives it with what follows
+
+
+def test_an_encoding_change_keeps_the_audio_before_it_and_drops_half_a_sample() -> None:
+    intake = AudioIntake(ENGINE_RATE)
+    before = intake.push(noise(2 * 8000) + b"\x01", pcm(8000))
+    after = intake.push(bytes([0xFF] * 800), AudioFormat("pcm_mulaw", 8000))
+    assert len(before) + len(after) + len(intake.end_turn()) == pytest.approx(ENGINE_RATE + 1600, abs=2)
+    assert intake.turn_ms == 0
+
+
+def test_bad_samples_change_nothing() -> None:
+    intake, undisturbed = AudioIntake(ENGINE_RATE), AudioIntake(ENGINE_RATE)
+    audio = noise(4800)
+    first = [each.push(audio, pcm(24_000)) for each in (intake, undisturbed)]
+    with pytest.raises(AudioError, match="no numbers"):
+        intake.push(np.array([np.nan], "<f4").tobytes(), AudioFormat("pcm_f32le", 48_000))
+    assert (intake.turn_ms, intake.session_ms) == (100, 100)
+    rest = [np.concatenate([each.push(audio, pcm(24_000)), each.end_turn()]) for each in (intake, undisturbed)]
+    assert np.array_equal(np.concatenate([first[0], rest[0]]), np.concatenate([first[1], rest[1]]))
+
+
+@given(
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["push", "push", "end_turn", "clear", "drop_turn"]),
+            st.integers(0, 3000),
+            st.sampled_from([8000, 16_000, 24_000, 48_000]),
+        ),
+        max_size=12,
+    )
+)
+def test_the_session_s_clock_counts_every_sample(steps: list[tuple[str, int, int]]) -> None:
+    intake = AudioIntake(ENGINE_RATE)
+    sent_ms, num_samples = 0.0, 0
+    for num_flushes, (verb, size, rate) in enumerate(steps, 1):
+        match verb:
+            case "push":
+                num_samples += len(intake.push(bytes(2 * size), pcm(rate)))
+                sent_ms += size * 1000 / rate
+            case "end_turn":
+                num_samples += len(intake.end_turn())
+            case "clear":
+                num_samples += intake.clear()
+            case "drop_turn":
+                num_samples += intake.drop_turn()
+        assert intake.session_samples == num_samples
+        assert intake.session_ms == pytest.approx(sent_ms, abs=num_flushes / 16)  # each may round to a sample
+        assert intake.held_ms <= 120
+
+
+def test_what_the_filter_holds_back_is_told() -> None:
+    intake = AudioIntake(ENGINE_RATE)
+    samples = intake.push(bytes(2 * 2400), pcm(24_000))
+    assert intake.held_ms > 0
+    assert len(samples) / 16 + intake.held_ms == 100
+    intake.end_turn()
+    assert intake.held_ms == 0

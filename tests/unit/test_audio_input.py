@@ -1,11 +1,14 @@
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import given
+from hypothesis import strategies as st
 
 from transom.audio.files import iter_audio, read_audio
-from transom.audio.pcm import PcmDecoder, encode_pcm16
+from transom.audio.pcm import Encoding, PcmDecoder, encode_pcm16
 from transom.audio.resample import Resampler, Samples
 from transom.audio.windows import TokenWindows
 from transom.config import AudioConfig
@@ -101,11 +104,78 @@ def test_reset_drops_what_the_resampler_holds() -> None:
     assert np.array_equal(used.push(samples), fresh.push(samples))
 
 
-def test_pcm_reset_drops_the_odd_byte() -> None:
-    decoder = PcmDecoder()
+HALF_AND_MINUS_ONE: dict[Encoding, bytes] = {
+    "pcm_s16le": b"\x00\x40\x00\x80",
+    "pcm_s32le": b"\x00\x00\x00\x40\x00\x00\x00\x80",
+    "pcm_f16le": np.array([0.5, -1.0], "<f2").tobytes(),
+    "pcm_f32le": np.array([0.5, -1.0], "<f4").tobytes(),
+}
+
+
+@pytest.mark.parametrize("encoding", HALF_AND_MINUS_ONE)
+def test_every_encoding_of_whole_samples_is_scaled_to_one(encoding: Encoding) -> None:
+    samples = PcmDecoder(encoding).decode(HALF_AND_MINUS_ONE[encoding])
+    assert samples.dtype == np.float32
+    assert samples.tolist() == [0.5, -1.0]
+
+
+@pytest.mark.parametrize("encoding", HALF_AND_MINUS_ONE)
+def test_pcm_reset_drops_the_part_of_a_sample(encoding: Encoding) -> None:
+    decoder = PcmDecoder(encoding)
     decoder.decode(b"\x01")
     decoder.reset()
-    assert decoder.decode(b"\x00\x40").tolist() == [0.5]
+    assert decoder.decode(HALF_AND_MINUS_ONE[encoding]).tolist() == [0.5, -1.0]
+
+
+@pytest.mark.parametrize(("encoding", "name"), [("pcm_mulaw", "ulaw2lin"), ("pcm_alaw", "alaw2lin")])
+def test_g711_equals_an_independent_decoder(encoding: Encoding, name: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        audioop = pytest.importorskip(
+            "audioop", reason="Python 3.13 has no audioop; the extreme codes are tested below"
+        )
+    every_code = bytes(range(256))
+    expected = np.frombuffer(getattr(audioop, name)(every_code, 2), np.int16)
+    assert (PcmDecoder(encoding).decode(every_code) * 32768).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("encoding", "codes", "expected"),
+    [
+        ("pcm_mulaw", b"\x00\x80\x7f\xff\xfe\x70", [-32124, 32124, 0, 0, 8, -120]),
+        ("pcm_alaw", b"\x2a\xaa\x55\xd5\x45\xc5", [-32256, 32256, -8, 8, -264, 264]),
+    ],
+)
+def test_g711_extremes_and_least_steps(encoding: Encoding, codes: bytes, expected: list[int]) -> None:
+    assert (PcmDecoder(encoding).decode(codes) * 32768).tolist() == expected
+
+
+@given(content=st.binary(max_size=64), sizes=st.lists(st.integers(0, 7), min_size=1), data=st.data())
+def test_bytes_of_integers_cut_anywhere_give_the_same_samples(
+    content: bytes, sizes: list[int], data: st.DataObject
+) -> None:
+    encoding: Encoding = data.draw(st.sampled_from(["pcm_s16le", "pcm_s32le", "pcm_mulaw", "pcm_alaw"]))
+    decoder = PcmDecoder(encoding)
+    pieces, rest = [], content
+    for size in [*sizes, len(content)]:
+        pieces.append(decoder.decode(rest[:size]))
+        rest = rest[size:]
+    assert np.array_equal(np.concatenate(pieces), PcmDecoder(encoding).decode(content))
+
+
+@pytest.mark.parametrize("encoding", ["pcm_f16le", "pcm_f32le"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, 32767.0])
+def test_floats_that_are_no_samples_are_refused_and_the_next_chunk_is_in_step(encoding: Encoding, bad: float) -> None:
+    dtype = "<f2" if encoding == "pcm_f16le" else "<f4"
+    content = np.array([0.25, bad, 0.5, -0.5], dtype).tobytes()
+    decoder = PcmDecoder(encoding)
+    with pytest.raises(AudioError, match="1 of these 3 are no numbers or far beyond"):
+        decoder.decode(content[:-1])
+    assert decoder.decode(content[-1:]).tolist() == [-0.5]
+
+
+def test_floats_a_little_too_loud_are_clipped() -> None:
+    assert PcmDecoder("pcm_f32le").decode(np.array([1.5, -1.2], "<f4").tobytes()).tolist() == [1.0, -1.0]
 
 
 def test_pcm_encoding_rounds_and_clips() -> None:

@@ -47,8 +47,7 @@ class SileroNetwork:
 
     def __init__(self, path: Path) -> None:
         try:
-            tensors = _read_archive(path)
-            self._take(tensors)
+            self._take(_read_archive(path))
         except (OSError, KeyError, ValueError, zipfile.BadZipFile, pickle.UnpicklingError) as error:
             raise ConfigError(
                 f"{path} is not the voice activity model that was expected ({type(error).__name__}: {error});"
@@ -154,8 +153,10 @@ def _read_archive(path: Path) -> dict[str, Array]:
     """Tensors of the archive's model for 16 kHz, by their dotted names."""
     with zipfile.ZipFile(path) as archive:
         root = archive.namelist()[0].split("/")[0]
-        model = _TensorUnpickler(archive, root).load()
-    return dict(_named_tensors(vars(model)["_model"], ""))
+        annotator = _TensorUnpickler(archive, root).load()
+    if not isinstance(annotator, _Module):
+        raise ValueError("it holds no module")
+    return dict(_named_tensors(vars(annotator)["_model"], ""))
 
 
 def _named_tensors(module: _Module, prefix: str) -> list[tuple[str, Array]]:
