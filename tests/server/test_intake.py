@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transom.engine.api import Samples
@@ -31,6 +31,7 @@ def feed(intake: AudioIntake, audio: bytes, cuts: list[int], rate: int) -> Sampl
     return np.concatenate([*pieces, intake.end_turn()])
 
 
+@settings(deadline=None)
 @given(
     num_bytes=st.integers(0, 9000),
     cuts=st.lists(st.integers(0, 9000), max_size=12),
@@ -84,6 +85,7 @@ def test_bad_samples_change_nothing() -> None:
     assert np.array_equal(np.concatenate([first[0], rest[0]]), np.concatenate([first[1], rest[1]]))
 
 
+@settings(deadline=None)
 @given(
     steps=st.lists(
         st.tuples(

@@ -4,7 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transom.audio.files import iter_audio, read_audio
@@ -150,6 +150,7 @@ def test_g711_extremes_and_least_steps(encoding: Encoding, codes: bytes, expecte
     assert (PcmDecoder(encoding).decode(codes) * 32768).tolist() == expected
 
 
+@settings(deadline=None)
 @given(content=st.binary(max_size=64), sizes=st.lists(st.integers(0, 7), min_size=1), data=st.data())
 def test_bytes_of_integers_cut_anywhere_give_the_same_samples(
     content: bytes, sizes: list[int], data: st.DataObject
