@@ -89,7 +89,7 @@ def _connect(
     greeting = wire.greeting(int(time.time()))
     if token is not None:
         services.resume.register(token, connection)
-        greeting["resume"] = {"token": token, "keep_s": services.resume.keep_s}
+        greeting["resume"] = {"token": token, "keep_s": services.resume.keep_s, "audio_ms": origin.heard_ms}
     return Admitted(connection, greeting, missed, handshake.subprotocol, token)
 
 
