@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.server.wire_scenarios import completed, tell, wire_session
+from tests.server.wire_scenarios import client_events, completed, tell, wire_of, wire_session
 from transom.engine.api import TextDelta
 from transom.server.handshake import Handshake, first_settings, read_handshake
 from transom.server.wire.messages import (
@@ -22,28 +25,11 @@ from transom.server.wire.messages import (
     WireError,
 )
 from transom.server.wire.openai_session import OpenAISession
-from transom.server.wire.session import WireSession
 from transom.server.wire.state import WireState
 from transom.server.wire.turn_detection import VadSettings
 
 COMMIT = {"type": "input_audio_buffer.commit"}
 APPEND = {"type": "input_audio_buffer.append", "audio": "AAAA"}
-
-
-def wire_of(query: dict[str, str], headers: dict[str, str] | None = None, **options: Any) -> WireSession:
-    """What the server makes of an upgrade request."""
-    handshake = read_handshake(query, headers or {}, [], path_dialect=options.pop("path_dialect", None))
-    return WireSession(
-        first_settings(handshake, "sess_1", "tiny", **options),
-        forced=handshake.dialect,
-        has_openai_mark=handshake.has_openai_mark,
-        default="openai",
-        max_append_bytes=1000,
-        max_undecided_bytes=1000,
-        has_beta_mark=handshake.has_beta_mark,
-        greets_in_beta=handshake.greets_in_beta,
-        sample_rate=handshake.sample_rate,
-    )
 
 
 @pytest.mark.parametrize(
@@ -222,3 +208,39 @@ def test_a_session_without_extras_starts_with_the_defaults() -> None:
     assert session == OpenAISession("sess_1", "tiny", "tiny")
     assert session.turn_detection is None
     assert replace(session, turn_detection=VadSettings()).detection == TurnDetection()
+
+
+KEYS = st.sampled_from(
+    [
+        *("type", "session", "audio", "input", "format", "rate", "transcription", "model", "language", "keywords"),
+        *("delay", "turn_detection", "threshold", "eagerness", "noise_reduction", "strength", "include", "item_id"),
+        *("input_audio_format", "input_audio_params", "sample_rate_hz", "num_channels", "sample_rate", "final"),
+        *("audio_format", "encoding", "target_streaming_delay_ms", "context_bias", "speaker_references", "diarize"),
+        *("start_threshold", "min_silence_ms", "create_response", "idle_timeout_ms", "timestamp_granularities"),
+    ]
+)
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+    st.sampled_from(
+        ["audio/pcm", "pcm16", "server_vad", "semantic_vad", "low", "near_field", "pcm_alaw", 16_000, 500]
+    ),
+)
+JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(KEYS, inner, max_size=5))
+BODIES = st.dictionaries(KEYS, JSON, max_size=4)
+
+
+@given(name=st.sampled_from(list(UPDATES)), bodies=st.lists(BODIES, max_size=4), data=st.data())
+def test_whatever_the_fields_hold_is_taken_or_refused_by_name(name: DialectName, bodies: Any, data: Any) -> None:
+    wire = wire_session(name)
+    for body in bodies:
+        kind = data.draw(st.sampled_from(client_events(name)))
+        with contextlib.suppress(WireError):
+            wire.decode({**body, "type": kind})
+    state = wire.state()
+    assert state is not None
+    again = wire_session(None, resumed=WireState.from_json(json.loads(json.dumps(state.to_json(), allow_nan=False))))
+    assert again.state() == state

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed, Word
+from transom.server.handshake import first_settings, read_handshake
+from transom.server.wire.dialect import Dialect
 from transom.server.wire.messages import (
     Answer,
     Configured,
@@ -19,8 +22,13 @@ from transom.server.wire.messages import (
     TurnCommitted,
     WireError,
 )
+from transom.server.wire.mistral import MistralDialect
+from transom.server.wire.mistral_session import MistralSession
+from transom.server.wire.openai import OpenAIDialect
+from transom.server.wire.openai_beta import OpenAIBetaDialect
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.session import WireSession
+from transom.server.wire.vllm import VllmDialect
 
 HELLO, WORLD = Word("Hello", 320, 640), Word("wörld", 720, 960)
 UPDATES: dict[DialectName, list[dict[str, Any]]] = {
@@ -68,6 +76,41 @@ def wire_session(name: DialectName | None, **options: Any) -> WireSession:
             **options,
         },
     )
+
+
+def wire_of(
+    query: dict[str, str],
+    headers: dict[str, str] | None = None,
+    subprotocols: Sequence[str] = (),
+    *,
+    path_dialect: DialectName | None = None,
+    **first: Any,
+) -> WireSession:
+    """What the server makes of an upgrade request; ``first`` is for ``first_settings``."""
+    handshake = read_handshake(query, headers or {}, subprotocols, path_dialect=path_dialect)
+    return WireSession(
+        first_settings(handshake, "sess_1", "tiny", **first),
+        forced=handshake.dialect,
+        has_openai_mark=handshake.has_openai_mark,
+        default="openai",
+        max_append_bytes=10_000,
+        max_undecided_bytes=10_000,
+        has_beta_mark=handshake.has_beta_mark,
+        greets_in_beta=handshake.greets_in_beta,
+        sample_rate=handshake.sample_rate,
+    )
+
+
+def client_events(name: DialectName) -> tuple[str, ...]:
+    """The types that a dialect understands."""
+    session = OpenAISession("sess_1", "tiny", "tiny")
+    dialects: dict[DialectName, Dialect] = {
+        "openai": OpenAIDialect(session, 1),
+        "openai-beta": OpenAIBetaDialect(session, 1),
+        "vllm": VllmDialect(1),
+        "mistral": MistralDialect(MistralSession("sess_1", "tiny"), 1),
+    }
+    return dialects[name].client_events
 
 
 def tell(wire: WireSession, *facts: Fact) -> list[ServerEvent]:

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
-from tests.server.wire_scenarios import FACTS, all_events
+from tests.server.wire_scenarios import FACTS, all_events, client_events
 from transom.audio.pcm import Encoding
 from transom.server import limits
 from transom.server.handshake import FORCED, read_handshake
@@ -22,8 +22,7 @@ from transom.server.wire.fields import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from transom.server.wire.items import MAX_KNOWN_ITEMS
 from transom.server.wire.messages import Configured, DialectName, Ended, Fact, TurnDetection
 from transom.server.wire.mistral_session import MistralSession
-from transom.server.wire.openai import MIN_COMMIT_MS, OpenAIDialect
-from transom.server.wire.openai_beta import OpenAIBetaDialect
+from transom.server.wire.openai import MIN_COMMIT_MS
 from transom.server.wire.openai_session import DELAY_MS, OpenAISession
 from transom.server.wire.turn_detection import EAGERNESS_SILENCE_MS, SERVER_VAD_FIELDS
 from transom.server.wire.vllm import VllmDialect
@@ -78,18 +77,6 @@ class Asked(dict[str, str]):
     def __contains__(self, key: object) -> bool:
         self.names.add(str(key))
         return super().__contains__(key)
-
-
-def client_events(name: DialectName) -> tuple[str, ...]:
-    match name:
-        case "openai":
-            return OpenAIDialect(SESSION, 1).client_events
-        case "openai-beta":
-            return OpenAIBetaDialect(SESSION, 1).client_events
-        case "vllm":
-            return VllmDialect(1).client_events
-        case "mistral":
-            return mistral.MistralDialect(MistralSession("sess_1", "tiny"), 1).client_events
 
 
 @pytest.mark.parametrize("name", DIALECTS)
