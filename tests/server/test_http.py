@@ -7,31 +7,69 @@ import sys
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
 from tests.server.conftest import RunningServer, RunServer
+from transom import __version__
 from transom.engine.fake import FakeEngine
+from transom.server import ops, problems
 from transom.server.app import create_app
 from transom.server.settings import ServerSettings
 
 
 async def test_health_is_empty_and_models_are_listed(server: RunningServer) -> None:
     async with httpx.AsyncClient(base_url=server.http_url) as http:
-        health = await http.get("/health")
-        assert (health.status_code, health.content) == (200, b"")
+        for path in ("/health", "/ping"):
+            health = await http.get(path)
+            assert (health.status_code, health.content) == (200, b"")
+        assert (await http.get("/healthz")).json() == {"status": "ok"}
+        assert (await http.get("/readyz")).json() == {"status": "ready"}
+        assert (await http.get("/version")).json() == {"version": __version__}
         listed = (await http.get("/v1/models")).json()
         assert listed["object"] == "list"
         (model,) = listed["data"]
         assert (model["id"], model["object"], type(model["created"])) == ("fake", "model", int)
+        assert [model[name] for name in ("root", "parent", "max_model_len", "permission")] == ["fake", None, None, []]
         assert (await http.get("/v1/models/fake")).json() == model
 
 
-async def test_health_fails_once_the_engine_has_stopped(run_server: RunServer) -> None:
+async def test_a_stopped_engine_is_alive_but_neither_healthy_nor_ready(run_server: RunServer) -> None:
     server = run_server(FakeEngine())
     server.engine.stop()
     async with httpx.AsyncClient(base_url=server.http_url) as http:
         assert (await http.get("/health")).status_code == 503
+        assert (await http.get("/healthz")).status_code == 200
+        not_ready = await http.get("/readyz")
+        assert (not_ready.status_code, not_ready.json()["error"]["code"]) == (503, "not_ready")
+
+
+async def test_readiness_is_what_the_server_is_told() -> None:
+    engine = FakeEngine()
+    is_ready = False
+    app = FastAPI()
+    problems.install_handlers(app)
+    app.include_router(ops.make_router(engine, lambda: is_ready))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
+        assert (await http.get("/readyz")).status_code == 503
+        is_ready = True
+        assert (await http.get("/readyz")).status_code == 200
+
+
+async def test_an_error_says_when_to_come_back() -> None:
+    app = FastAPI()
+    problems.install_handlers(app)
+
+    @app.get("/busy")
+    async def busy() -> None:
+        raise problems.Problem(429, "rate_limit_exceeded", "wait", param="key", headers={"Retry-After": "3"})
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
+        response = await http.get("/busy")
+    assert (response.status_code, response.headers["retry-after"]) == (429, "3")
+    body = {"message": "wait", "type": "rate_limit_exceeded", "param": "key", "code": "rate_limit_exceeded"}
+    assert response.json() == {"error": body}
 
 
 @pytest.mark.parametrize(

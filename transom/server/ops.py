@@ -83,13 +83,13 @@ def _add_models(router: APIRouter, engine: Engine) -> None:
     name = engine.info.model
     card = ModelCard(id=name, root=name, created=int(time.time()))
 
-    @router.get("/v1/models", summary="List the models", tags=["models"])
+    @router.get("/v1/models", summary="List the models", responses=error_responses([401]), tags=["models"])
     async def list_models() -> ModelList:
         return ModelList(data=[card])
 
-    @router.get(
-        "/v1/models/{model_id:path}", summary="Describe a model", responses=error_responses([404]), tags=["models"]
-    )
+    not_found = error_responses([401, 404])
+
+    @router.get("/v1/models/{model_id:path}", summary="Describe a model", responses=not_found, tags=["models"])
     async def get_model(model_id: str) -> ModelCard:
         if model_id == name:
             return card

@@ -81,6 +81,18 @@ def install_handlers(app: FastAPI) -> None:
     app.add_exception_handler(StarletteHTTPException, _on_http_exception)
     app.add_exception_handler(RequestValidationError, _on_validation_error)
     app.add_exception_handler(Exception, _on_bug)
+    describe = app.openapi
+    app.openapi = lambda: _without_fastapis_errors(describe())  # type: ignore[method-assign]
+
+
+def _without_fastapis_errors(schema: dict[str, Any]) -> dict[str, Any]:
+    """Leave out 422, which FastAPI writes to every route that has a parameter; _on_validation_error answers 400."""
+    for path in schema["paths"].values():
+        for operation in path.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        schema.get("components", {}).get("schemas", {}).pop(name, None)
+    return schema
 
 
 async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
