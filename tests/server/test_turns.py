@@ -197,13 +197,13 @@ def test_ten_minutes_of_silence_are_neither_fed_nor_kept() -> None:
 
 def test_a_clear_forgets_the_turn_and_its_dropped_samples_count_on_the_clock() -> None:
     client = make_client()
-    client.say(10 * FRAME_MS)
+    client.say(10 * FRAME_MS + 5)
     client.turns.clear(dropped_samples=16 * 100)
     client.sent_ms += 100
-    assert (client.turns.turn_ms, client.turns.turn_start_ms) == (0, 10 * FRAME_MS + 100)
+    assert (client.turns.turn_ms, client.turns.turn_start_ms) == (0, 10 * FRAME_MS + 105)
     client.keep_silent(20 * FRAME_MS)
     client.say(10 * FRAME_MS)
-    assert client.told() == [Start(0), Start(30 * FRAME_MS + 100 - 320)]
+    assert client.told() == [Start(0), Start(30 * FRAME_MS + 105 - 320)]
 
 
 def test_detection_switched_off_in_mid_speech_leaves_the_end_to_the_client() -> None:

@@ -184,7 +184,6 @@ class TurnTaker:
         if frame_end - self._ring_samples < idle_end:
             return []
         timeout = IdleTimeout(self._idle_start // SAMPLES_PER_MS, idle_end // SAMPLES_PER_MS)
-        self._forget(idle_end)
         self._last_end = self._turn_start = self._idle_start = idle_end
         return [timeout]
 
