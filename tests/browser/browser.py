@@ -23,6 +23,7 @@ DRIVER = shutil.which("chromedriver")
 TIMEOUT_S = 40.0
 DESKTOP = (1280, 800)
 PHONE = (390, 844)
+HEARD_S = "parseFloat(document.getElementById('elapsed').dateTime.slice(2))"
 
 
 def why_not() -> str | None:
@@ -69,6 +70,15 @@ class Page:
     def final_text(self) -> str:
         """All finished items in one line."""
         return " ".join(self.run("return [...document.querySelectorAll('.final .said')].map(p => p.textContent)"))
+
+    def heard_s(self) -> float:
+        """The page's clock: seconds of audio."""
+        return float(self.run(f"return {HEARD_S}"))
+
+    def until_heard(self, seconds: float) -> None:
+        self.until(
+            f"parseFloat(document.getElementById('elapsed').dateTime.slice(2)) > {seconds}", "the clock stands"
+        )
 
     def notice(self) -> str:
         return str(self.get("notice-text").text)

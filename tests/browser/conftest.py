@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser.browser import DESKTOP, Page, open_browser, why_not
+from tests.browser.proxy import Relay, relaying
 from tests.server.conftest import RunningServer, running
 from tests.server.conftest import run_server as run_server
 from transom.engine.fake import FakeEngine
@@ -16,6 +17,7 @@ from transom.server.settings import ServerSettings
 
 CLIENTS = Path(__file__).parents[2] / "clients"
 OpenPage = Callable[..., Page]
+RunRelay = Callable[[int], Relay]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,6 +42,13 @@ def open_page(tmp_path: Path) -> Iterator[OpenPage]:
             return page
 
         yield open_page
+
+
+@pytest.fixture
+def run_relay() -> Iterator[RunRelay]:
+    """Relays in front of a port; they end before the browser does."""
+    with ExitStack() as relays:
+        yield lambda port: relays.enter_context(relaying(port))
 
 
 @pytest.fixture(scope="session")

@@ -9,15 +9,21 @@ from contextlib import contextmanager, suppress
 
 
 class Relay:
-    """Forwards connections to a port of this machine while it is whole."""
+    """Forwards connections to a port of this machine while it is whole; ``requests`` are their first paths."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
         self._loop = asyncio.new_event_loop()
         self._writers: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[None] | None] = set()
         self._is_cut = False
-        self.num_connections = 0
+        self._is_stalled = False
+        self.requests: list[str] = []
         self.port = 0
+
+    def stall(self) -> None:
+        """Swallow what clients send."""
+        self._is_stalled = True
 
     def cut(self) -> None:
         """Drop every connection, and refuse new ones."""
@@ -25,7 +31,7 @@ class Relay:
 
     def heal(self) -> None:
         """Forward again."""
-        self._is_cut = False
+        self._is_cut = self._is_stalled = False
 
     def _cut(self) -> None:
         self._is_cut = True
@@ -33,20 +39,26 @@ class Relay:
             writer.transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.num_connections += 1
+        self._tasks.add(asyncio.current_task())
         if self._is_cut:
             writer.transport.abort()
             return
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._target_port)
+        head = await reader.readuntil(b"\r\n")
+        self.requests.append(head.split()[1].decode())
+        far_writer.write(head)
         self._writers |= {writer, far_writer}
-        await asyncio.gather(self._pump(reader, far_writer), self._pump(far_reader, writer))
+        await asyncio.gather(
+            self._pump(reader, far_writer, is_upward=True), self._pump(far_reader, writer, is_upward=False)
+        )
         self._writers -= {writer, far_writer}
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_upward: bool) -> None:
         with suppress(ConnectionError):
             while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
+                if not (self._is_stalled and is_upward):
+                    writer.write(data)
+                    await writer.drain()
         writer.close()
         with suppress(ConnectionError):
             await writer.wait_closed()
@@ -58,6 +70,7 @@ class Relay:
         async with server:
             await stop.wait()
             self._cut()
+            await asyncio.gather(*(task for task in self._tasks if task is not None))
 
 
 @contextmanager

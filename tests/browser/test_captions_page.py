@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
+import httpx
 import pytest
 from websockets.sync.client import connect
 
-from tests.browser.conftest import CLIENTS, OpenPage
-from tests.browser.proxy import relaying
+from tests.browser.conftest import CLIENTS, OpenPage, RunRelay
 from tests.server.conftest import RunningServer, RunServer
 from transom.engine.fake import FakeEngine
 
@@ -84,24 +84,62 @@ def test_a_full_server_is_told_and_the_microphone_is_let_go(open_page: OpenPage,
         page.until_state("idle")
 
 
-def test_a_lost_connection_is_made_again_and_the_text_goes_on(
-    open_page: OpenPage, fake_server: RunningServer
+def test_a_lost_connection_is_made_again_and_no_audio_is_lost(
+    open_page: OpenPage, run_server: RunServer, run_relay: RunRelay
 ) -> None:
-    with relaying(fake_server.port) as relay:
-        page = open_page(f"http://127.0.0.1:{relay.port}")
-        page.click("start")
-        page.until("document.getElementById('items').textContent.includes('These words')", "no words")
-        relay.cut()
-        page.until_state("lost")
-        assert "Connecting again" in page.notice()
-        num_before = len(page.run("return document.getElementById('items').textContent"))
-        relay.heal()
-        page.until_state("live")
-        page.until(f"document.getElementById('items').textContent.length > {num_before}", "no words after the cut")
-        page.click("start")
-        page.until_state("idle")
-        times = page.run("return [...document.querySelectorAll('.when')].map(t => parseFloat(t.dateTime.slice(2)))")
-        assert times == sorted(times)
+    relay = run_relay(run_server(FakeEngine()).port)
+    page = open_page(f"http://127.0.0.1:{relay.port}")
+    page.click("start")
+    page.until("document.getElementById('items').textContent.includes('These words')", "no words")
+    relay.stall()
+    page.until_heard(page.heard_s() + 1)
+    relay.cut()
+    page.until_state("lost")
+    assert "Connecting again" in page.notice()
+    num_before = len(page.run("return document.getElementById('items').textContent"))
+    relay.heal()
+    page.until_state("live")
+    page.until(f"document.getElementById('items').textContent.length > {num_before}", "no words after the cut")
+    page.click("start")
+    page.until_state("idle")
+    times = page.run("return [...document.querySelectorAll('.when')].map(t => parseFloat(t.dateTime.slice(2)))")
+    assert times == sorted(times)
+    sessions = [request for request in relay.requests if request.startswith("/v1/realtime")]
+    assert len(sessions) == 2
+    assert "resume=new" in sessions[0]
+    assert int(sessions[1].partition("received=")[2]) > 0
+    assert heard_by(f"http://127.0.0.1:{relay.port}", num_streams=2) == pytest.approx(page.heard_s(), abs=0.1)
+
+
+def heard_by(url: str, num_streams: int) -> float:
+    """The audio seconds of so many streams, once all of them are closed."""
+    num_closed, heard_s = 0.0, 0.0
+    while num_closed < num_streams:
+        metrics = httpx.get(f"{url}/metrics").text
+        num_closed, heard_s = (
+            sum(
+                float(value)
+                for value in re.findall(rf"^transom_stream_audio_seconds_{kind}\S* (\S+)$", metrics, re.M)
+            )
+            for kind in ("count", "sum")
+        )
+    return heard_s
+
+
+def test_a_server_that_forgot_the_session_begins_a_new_one(
+    open_page: OpenPage, run_server: RunServer, run_relay: RunRelay
+) -> None:
+    server = run_server(FakeEngine(), resume_s=0.001)
+    relay = run_relay(server.port)
+    page = open_page(f"http://127.0.0.1:{relay.port}")
+    page.click("start")
+    page.until("document.getElementById('items').textContent.includes('These words')", "no words")
+    relay.cut()
+    page.until_state("lost")
+    relay.heal()
+    page.until_state("live")
+    assert page.final_text().startswith("These words")
+    assert "resume=new" in relay.requests[-1]
 
 
 def test_a_stopped_server_is_given_up_on_request(open_page: OpenPage, run_server: RunServer) -> None:

@@ -1,13 +1,13 @@
 // The page: connects buttons, settings and meters to the captioner. What is shown in which state is decided here.
 
 import { Captioner } from "./captioner.js";
-import { clock, toSrt, toText, toVtt } from "./captions.js";
+import { toSrt, toText, toVtt } from "./captions.js";
 import { LagMeter, LevelMeter } from "./meters.js";
 import { loadKey, loadPreferences, saveKey, savePreferences } from "./preferences.js";
 import { askServer } from "./session.js";
 import { Microphone, RecordedFile, SourceError } from "./sources.js";
 import { Transcript } from "./transcript.js";
-import { TranscriptView } from "./view.js";
+import { setTime, TranscriptView } from "./view.js";
 
 const STATUS = { idle: "Ready", starting: "Connecting", live: "Listening", finishing: "Last words", lost: "No connection" };
 const BUTTON = { idle: "Start", starting: "Stop", live: "Stop", finishing: "Stop now", lost: "Stop" };
@@ -89,7 +89,7 @@ async function holdScreen(isHeld) {
 
 function drawMeters() {
   level.show(captioner.state === "idle" ? 0 : captioner.takePeak());
-  $("elapsed").textContent = clock(captioner.heardS);
+  setTime($("elapsed"), captioner.heardS);
   if (captioner.state === "live" && captioner.waitingS > MANY_WAITING_S) lag.warn(captioner.waitingS);
   requestAnimationFrame(drawMeters);
 }
@@ -131,7 +131,7 @@ function clearAll() {
   if (captioner.state === "idle") {
     transcript.clear();
     view.clear();
-    captioner.heardS = 0;
+    captioner.reset();
     refreshTexts();
   } else {
     showNotice("Stop first, then clear the text.");

@@ -1,31 +1,35 @@
-// Brings a source and a session together: queues audio while there is no connection, connects again, keeps the clock.
+// Brings a source and a session together: keeps audio while there is no connection, connects again, keeps the clock.
 // No page in here: everything that people see goes through `tell(state, notice)`.
 //
-// States: idle -> starting -> live -> finishing -> idle, and live -> lost -> live. `notice` is a text or null.
+// States: idle -> starting -> live -> finishing -> idle, and live or finishing -> lost -> live. `notice` is a text for
+// people, or null. All times are seconds of audio since the page was opened.
 
 import { askServer, Session } from "./session.js";
+import { Tape } from "./tape.js";
 
 const RETRY_MS = [500, 1000, 2000, 4000, 8000];
-const MAX_QUEUE_S = 60;
+const KEPT_S = 60;
 const MAX_WAITING_S = 2;
 const BASE64_BYTES_PER_SAMPLE = 8 / 3;
+const FULL = "The server is there but takes no session now: probably all its places are in use.";
 
 export class Captioner {
   constructor(transcript, tell) {
     this.transcript = transcript;
     this.tell = tell;
     this.state = "idle";
-    this.heardS = 0; // audio heard since the page was opened: the clock of all times
     this.peak = 0;
-    this.queue = [];
     this.source = null;
     this.session = null;
+    this.lost = null; // the connection whose session may go on in the next one
+    this.tape = new Tape(0, 1, KEPT_S);
     this.retryTimer = null;
   }
 
   /** Run a source to its end. `options()` gives {key, delay, detectsTurns} whenever a connection is made. */
   start(source, options) {
-    Object.assign(this, { source, options, queue: [], numFailures: 0, sourceEnded: false });
+    const tape = new Tape(this.heardS, source.rate, KEPT_S);
+    Object.assign(this, { source, options, tape, lost: null, numFailures: 0, sourceEnded: false });
     this.#enter("starting");
     this.#connect();
     const ifCurrent = (act) => (...values) => this.source === source && act(...values); // the last chunk comes late
@@ -55,11 +59,20 @@ export class Captioner {
     if (this.state === "live") this.session.configure({ rate: this.source.rate, ...this.options() });
   }
 
-  /** Seconds of audio that the server has not got. */
+  /** Forget the time. */
+  reset() {
+    this.tape = new Tape(0, 1, KEPT_S);
+  }
+
+  /** The clock. */
+  get heardS() {
+    return this.tape.endS;
+  }
+
+  /** Seconds of audio that the network has not taken yet. */
   get waitingS() {
     if (this.source === null) return 0;
-    const sent = this.session === null ? 0 : this.session.waitingBytes / BASE64_BYTES_PER_SAMPLE;
-    return this.queuedS + sent / this.source.rate;
+    return this.tape.unsentS + (this.session?.waitingBytes ?? 0) / BASE64_BYTES_PER_SAMPLE / this.source.rate;
   }
 
   /** The loudest sample, in 0..1, since the last call. */
@@ -69,32 +82,28 @@ export class Captioner {
     return peak;
   }
 
-  get queuedS() {
-    return this.queue.reduce((sum, pcm) => sum + pcm.length, 0) / (this.source?.rate ?? 1);
-  }
-
   #enter(state, notice = null) {
     this.state = state;
     this.tell(state, notice);
   }
 
   #push(pcm, peak) {
-    this.heardS += pcm.length / this.source.rate;
     this.peak = Math.max(peak, this.peak);
-    this.queue.push(pcm);
-    if (this.state === "live" || this.state === "finishing") this.#flush();
-    while (this.queuedS > MAX_QUEUE_S) this.queue.shift();
+    this.tape.add(pcm);
+    if (this.state === "live" || this.state === "finishing") this.#send();
   }
 
-  #flush() {
-    for (const pcm of this.queue.splice(0)) this.session.append(pcm);
+  #send() {
+    for (const pcm of this.tape.takeUnsent()) this.session.append(pcm);
   }
 
   #connect() {
     clearTimeout(this.retryTimer);
+    const { lost } = this;
     const session = new Session({
       ...this.options(),
       rate: this.source.rate,
+      lost,
       on: {
         ready: (settings) => this.#ready(session, settings),
         event: (event) => this.transcript.take(event, session.offsetS, this.heardS),
@@ -102,18 +111,20 @@ export class Captioner {
         closed: (how) => this.#closed(session, how),
       },
     });
-    session.offsetS = this.heardS;
+    session.offsetS = lost?.offsetS ?? this.heardS; // when its audio began
     this.session = session;
   }
 
   #ready(session, settings) {
     if (session.isReady) return;
     session.isReady = true;
-    session.offsetS = this.heardS - this.queuedS;
     this.numFailures = 0;
+    const audioS = session.audioMs / 1000;
+    if (this.lost) this.tape.rewind(session.offsetS + audioS); // what was on its way when the connection was lost
+    session.offsetS = this.tape.sentS - audioS;
     const isRefused = this.options().detectsTurns && settings.turn_detection === null;
     this.#enter("live", isRefused ? "This server does not find pauses: text becomes final when you stop." : null);
-    this.#flush();
+    this.#send();
     if (this.sourceEnded) this.#finish();
   }
 
@@ -135,29 +146,32 @@ export class Captioner {
     this.session = this.source = null;
     if (!this.sourceEnded) source.stop();
     session?.close();
-    this.queue = [];
     this.transcript.closeAll();
     this.#enter("idle", notice);
   }
 
   async #closed(session, how) {
     if (session !== this.session) return; // it was ended here
-    this.transcript.closeAll();
-    if (this.state === "finishing") return this.#end(`The connection ended before the last words came: ${how.text}.`);
     if (how.isRefused) return this.#end(`The server ended the session: ${how.text}`);
-    if (how.wasOpen) return this.#retryLater(`The connection was lost (${how.text}).`);
+    if (how.wasOpen) {
+      if (session.token) this.lost = session;
+      return this.#retryLater(`The connection was lost (${how.text}).`);
+    }
     const { problem, text } = await askServer(this.options().key);
     if (session !== this.session) return;
-    if (problem === "key") return this.#end(text);
-    const full = "The server is there but takes no session now: probably all its places are in use.";
-    if (this.state === "starting") return this.#end(text ?? full);
-    this.#retryLater(text ?? full);
+    if (problem === "key" || this.state === "starting") return this.#end(text ?? FULL);
+    if (!problem) this.lost = null; // it may have forgotten the session: the next try begins a new one
+    this.#retryLater(text ?? FULL);
   }
 
   #retryLater(notice) {
+    if (!this.lost) {
+      this.transcript.closeAll();
+      if (this.sourceEnded && this.tape.unsentS === 0) return this.#end(`${notice} The last words did not come.`);
+    }
     const wait = RETRY_MS[this.numFailures++];
     if (wait === undefined) return this.#enter("lost", `${notice} Press Reconnect to try again.`);
-    this.#enter("lost", `${notice} Connecting again; what you say is kept for ${MAX_QUEUE_S} s.`);
+    this.#enter("lost", `${notice} Connecting again; what you say is kept for ${KEPT_S} s.`);
     this.retryTimer = setTimeout(() => this.#connect(), wait);
   }
 }

@@ -23,19 +23,27 @@ export async function askServer(key) {
 
 export class Session {
   /**
-   * Connect. Calls `on.ready(settings)` with the settings in effect, `on.event(event)` for all that is said of the
-   * transcription, `on.error(text)`, and once `on.closed({wasOpen, isRefused, text})`.
+   * Connect, or come back to the session of an earlier connection, `lost`. Calls `on.ready(settings)` with the settings
+   * in effect, `on.event(event)` for all that is said of the transcription, `on.error(text)`, and once
+   * `on.closed({wasOpen, isRefused, text})`.
    */
-  constructor({ key, rate, delay, detectsTurns, on }) {
+  constructor({ key, rate, delay, detectsTurns, lost, on }) {
     this.on = on;
-    this.unanswered = new Set();
+    this.token = null; // with which one can come back
+    this.audioMs = 0; // heard by the server before this connection
+    this.numReceived = lost?.numReceived ?? 0; // events after the first one of each connection
+    this.unanswered = lost?.unanswered ?? new Set();
     this.isFenced = false;
     this.wasOpen = false;
     this.lastError = null;
     this.finished = null;
     const url = new URL(REALTIME_URL);
     url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
-    url.search = "?intent=transcription";
+    url.search = new URLSearchParams({
+      intent: "transcription",
+      resume: lost?.token ?? "new",
+      received: this.numReceived,
+    });
     this.socket = new WebSocket(url, ["realtime", ...(key ? [KEY_PREFIX + key] : [])]);
     this.socket.onopen = () => {
       this.wasOpen = true;
@@ -91,6 +99,12 @@ export class Session {
   }
 
   #take(event) {
+    if (event.type === "session.created") {
+      this.token = event.resume?.token ?? null;
+      this.audioMs = event.resume?.audio_ms ?? 0;
+      return;
+    }
+    this.numReceived++;
     switch (event.type) {
       case "session.updated":
         this.on.ready(event.session.audio.input);

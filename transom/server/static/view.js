@@ -64,7 +64,8 @@ export class TranscriptView {
   }
 }
 
-function setTime(time, seconds) {
+/** Show seconds in a time element. */
+export function setTime(time, seconds) {
   time.textContent = clock(seconds);
   time.dateTime = `PT${seconds.toFixed(2)}S`;
 }
