@@ -19,8 +19,8 @@ def url_of(server: RunningServer, token: str, received: int = 0) -> str:
 
 
 async def lose(client: Client) -> str:
-    """End the connection as a dead network does; the token to come back with."""
-    client.socket.transport.abort()
+    """Send no more, and leave unread what the server still says; the token to come back with."""
+    client.socket.transport.write_eof()
     await client.socket.wait_closed()
     token: str = client.greeting["resume"]["token"]
     return token

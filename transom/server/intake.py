@@ -23,16 +23,9 @@ class AudioIntake:
         self._format = AudioFormat("pcm_s16le", engine_sample_rate)
         self._decoder = PcmDecoder("pcm_s16le")
         self._resampler = Resampler(engine_sample_rate, engine_sample_rate)
-        self._turn_samples = 0
-        self._turn_ms_in_other_formats = 0.0
         self._num_resampled = 0
         self._num_resampled_out = 0
         self._session_samples = 0
-
-    @property
-    def turn_ms(self) -> float:
-        """Milliseconds of audio in the turn that has not ended yet."""
-        return self._turn_ms_in_other_formats + self._ms(self._turn_samples)
 
     @property
     def held_ms(self) -> float:
@@ -55,15 +48,13 @@ class AudioIntake:
         decoder = PcmDecoder(audio_format.encoding) if is_new else self._decoder
         samples = decoder.decode(audio)
         held = self._change_format(audio_format, decoder) if is_new else np.zeros(0, np.float32)
-        self._turn_samples += len(samples)
         self._num_resampled += len(samples)
         return np.concatenate([held, self._count(self._resampler.push(samples))])
 
     def end_turn(self) -> Samples:
         """The tail of the turn; the next byte begins a new one."""
         self._decoder.reset()
-        self._turn_samples, self._turn_ms_in_other_formats = 0, 0.0
-        return self._flush()
+        return self.flush()
 
     def clear(self) -> int:
         """Forget the turn, which the client ended: its next byte begins a sample.
@@ -72,13 +63,11 @@ class AudioIntake:
         """
         return len(self.end_turn())
 
-    def drop_turn(self) -> int:
-        """Forget the turn as :meth:`clear` does, but one that the client does not know to have ended.
-
-        Its next byte may be part of a sample.
-        """
-        self._turn_samples, self._turn_ms_in_other_formats = 0, 0.0
-        return len(self._flush())
+    def flush(self) -> Samples:
+        """What is held back; the next byte may be part of a sample of which this holds none."""
+        rest = self._count(self._resampler.flush())
+        self._num_resampled = self._num_resampled_out = 0
+        return rest
 
     def _ms(self, num_samples: int) -> float:
         return num_samples * 1000 / self._format.sample_rate
@@ -88,15 +77,9 @@ class AudioIntake:
         self._num_resampled_out += len(samples)
         return samples
 
-    def _flush(self) -> Samples:
-        rest = self._count(self._resampler.flush())
-        self._num_resampled = self._num_resampled_out = 0
-        return rest
-
     def _change_format(self, audio_format: AudioFormat, decoder: PcmDecoder) -> Samples:
         """Begin to convert another format; returns what the old conversion still held."""
         resampler = Resampler(audio_format.sample_rate, self._engine_sample_rate)
-        held = self._flush()
-        self._turn_ms_in_other_formats, self._turn_samples = self.turn_ms, 0
+        held = self.flush()
         self._format, self._decoder, self._resampler = audio_format, decoder, resampler
         return held

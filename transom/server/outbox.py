@@ -86,7 +86,6 @@ class Outbox:
             self._delta = None
 
     def _add_frame(self, event: ServerEvent) -> None:
-        # ASCII only: a lone surrogate that a client sent and gets echoed must not break the frame.
         frame = json.dumps(event, separators=(",", ":"))
         self._frames.append(frame)
         self._num_chars += len(frame)

@@ -175,6 +175,8 @@ class RealtimeConnection:
     async def _finish_text(self) -> None:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FINISH_TIMEOUT_S):
+                for command in self._wire.settle():
+                    await self._execute(command)
                 await self._session.finish()
 
     def _leave(self, ending: Ending) -> None:

@@ -44,6 +44,7 @@ from transom.server.wire.messages import (
     WireError,
 )
 
+LONGEST_PACED_CHUNK_S = 2.0
 Tell = Callable[[Fact], None]
 
 
@@ -79,7 +80,7 @@ class RealtimeSession:
         self._on_engine_end = on_engine_end
         self._intake = AudioIntake(engine.info.sample_rate)
         self._turn = 0
-        self._ended_ms = 0.0  # audio since the client's last commit or clear that the detector has put into turns
+        self._was_ended_by_detector = False
         self._open: dict[int, OpenTurn] = {}
         self._progress = asyncio.Event()
         self._silence_timer: asyncio.TimerHandle | None = None
@@ -143,23 +144,31 @@ class RealtimeSession:
             samples = self._intake.push(command.audio[start : start + step], command.format)
             self._act(self._turns.push(samples))
             await asyncio.sleep(0)
-        self._start_silence_timer()
+        self._start_silence_timer(len(command.audio) / step)
 
     def _commit(self, command: Commit) -> None:
-        audio_ms = self._intake.turn_ms - self._ended_ms
-        if audio_ms < command.min_audio_ms:
-            if command.may_be_late and self._ended_ms:
-                return
-            message = (
-                f"Error committing input audio buffer: buffer too small. Expected at least {command.min_audio_ms}ms "
-                f"of audio, but buffer only has {audio_ms:.2f}ms of audio."
-            )
-            raise WireError("input_audio_buffer_commit_empty", message)
+        if not self._can_commit(command, self._turns.turn_ms + self._intake.held_ms):
+            return
         self._stop_silence_timer()
+        turn = self._turn
         self._act(self._turns.push(self._intake.end_turn()))
+        if turn != self._turn and not self._can_commit(command, self._turns.turn_ms):
+            return  # the detector ended the turn in the last samples
         self._act(self._turns.commit())
         self._end_turn()
-        self._ended_ms = 0.0
+        self._was_ended_by_detector = False
+
+    def _can_commit(self, command: Commit, audio_ms: float) -> bool:
+        """Whether the turn is long enough. Raises WireError if it is not, unless nobody would miss its answer."""
+        if audio_ms >= command.min_audio_ms:
+            return True
+        if command.may_be_late and self._was_ended_by_detector:
+            return False
+        message = (
+            f"Error committing input audio buffer: buffer too small. Expected at least {command.min_audio_ms}ms "
+            f"of audio, but buffer only has {audio_ms:.2f}ms of audio."
+        )
+        raise WireError("input_audio_buffer_commit_empty", message)
 
     def _clear(self) -> None:
         self._stop_silence_timer()
@@ -167,7 +176,7 @@ class RealtimeSession:
 
     def _forget_turn(self, dropped_samples: int) -> int:
         self._turns.clear(dropped_samples)
-        self._ended_ms = 0.0
+        self._was_ended_by_detector = False
         turn = self._session.clear()
         self._open.pop(turn, None)
         self._turn = turn + 1
@@ -189,11 +198,11 @@ class RealtimeSession:
                 case Stop():
                     self._tell(SpeechStopped(self._turn, action.audio_end_ms, action.by_wall_clock))
                     self._end_turn()
-                    self._ended_ms = self._intake.turn_ms - self._turns.turn_ms
+                    self._was_ended_by_detector = True
                 case IdleTimeout():
                     self._tell(IdleTimedOut(self._turn, action.audio_start_ms, action.audio_end_ms))
                     self._end_turn()
-                    self._ended_ms = self._intake.turn_ms - self._turns.turn_ms
+                    self._was_ended_by_detector = True
 
     def _end_turn(self) -> None:
         now_s = self._loop.time()
@@ -205,10 +214,11 @@ class RealtimeSession:
     def _num_unanswered(self) -> int:
         return sum(turn.committed_s is not None for turn in self._open.values())
 
-    def _start_silence_timer(self) -> None:
-        """A client that stops sending in mid speech has stopped speaking."""
+    def _start_silence_timer(self, chunk_s: float) -> None:
+        """A client that stops sending in mid speech has stopped speaking; one that sends in long chunks has not."""
         if (wait_ms := self._turns.wall_clock_ms) is not None:
-            self._silence_timer = self._loop.call_later(wait_ms / 1000, self._end_by_wall_clock)
+            wait_s = wait_ms / 1000 + min(chunk_s, LONGEST_PACED_CHUNK_S)
+            self._silence_timer = self._loop.call_later(wait_s, self._end_by_wall_clock)
 
     def _stop_silence_timer(self) -> None:
         if self._silence_timer is not None:
@@ -217,6 +227,7 @@ class RealtimeSession:
 
     def _end_by_wall_clock(self) -> None:
         with contextlib.suppress(EngineError):  # the engine stops and answers by itself
+            self._act(self._turns.push(self._intake.flush()))
             self._act(self._turns.end_by_wall_clock())
 
     def _publish(self, event: Event) -> None:
@@ -246,7 +257,7 @@ class RealtimeSession:
         if not was_committed:
             # The turn was still growing. End it for the client, too, so that its next audio begins a new turn.
             with contextlib.suppress(EngineError):  # the engine stops: there is no next turn
-                self._forget_turn(self._intake.drop_turn())
+                self._forget_turn(len(self._intake.flush()))
             self._tell(TurnCommitted(failure.turn))
         self._tell(failure)
 

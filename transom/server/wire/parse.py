@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from typing import Any
+
+from pydantic_core import from_json
 
 from transom.server.wire.messages import ClientEvent, WireError
 
@@ -13,8 +14,8 @@ from transom.server.wire.messages import ClientEvent, WireError
 def parse_event(frame: str | bytes) -> ClientEvent:
     """Read one frame as a JSON object; a binary frame is read as the JSON text it may hold."""
     try:
-        event: Any = json.loads(frame)
-    except (ValueError, RecursionError) as error:
+        event: Any = from_json(frame, allow_inf_nan=False)
+    except ValueError as error:
         hint = "send each event as a JSON object in a text frame, audio as base64 inside it"
         raise WireError("invalid_json", f"this frame is not JSON ({error}); {hint}") from error
     if not isinstance(event, dict):

@@ -105,6 +105,13 @@ class WireSession:
             return {**error_event(error, event_id), "code": error.code}
         return self._dialect.encode_error(error, event_id)
 
+    def settle(self) -> list[Command]:
+        """Nothing more will tell the dialect: take the default for audio that still waits for it."""
+        if self._dialect is not None or not self._early_audio:
+            return []
+        self._dialect = self._make(self._default)
+        return self._begun(self._dialect, [])
+
     def state(self) -> WireState | None:
         """What another connection needs to go on with this session; None while the dialect is open."""
         return None if self._dialect is None else self._dialect.state()
@@ -114,10 +121,7 @@ class WireSession:
             message = f"{kind[:80]!r} is not an event to begin with; send a session.update with a 'session'"
             raise WireError("unknown_event", message, param="type")
         self._early_audio += parse_append(event, self._max_append_bytes)
-        if len(self._early_audio) <= self._max_undecided_bytes:
-            return []
-        self._dialect = self._make(self._default)
-        return self._begun(self._dialect, [])
+        return [] if len(self._early_audio) <= self._max_undecided_bytes else self.settle()
 
     def _begun(self, dialect: Dialect, commands: list[Command]) -> list[Command]:
         """The commands, and before them, if they are the first, the settings and the early audio."""
