@@ -53,6 +53,15 @@ def test_a_word_every_few_seconds_is_no_loop() -> None:
     assert written([5] * 500, pause_steps=MAX_PAUSE_STEPS)[1]
 
 
+def test_marks_without_words_are_not_held_for_ever() -> None:
+    loop = [1, 2, 3]
+    assert written([*loop * 40, *[MARK] * 1000, 9]) == ([*loop * num_allowed(3), *[MARK] * 1000, 9], True)
+    breaker = LoopBreaker()
+    for step, token in enumerate([*loop * 40, *[MARK] * (MAX_PAUSE_STEPS + 2)]):
+        passed = breaker.push(token, step, is_mark=token == MARK)
+    assert len(passed) == 1  # the pause is over, and the marks before it were told
+
+
 @given(
     parts=st.lists(st.tuples(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 40)), max_size=6),
     marks=st.lists(st.integers(0, 300), max_size=20),
