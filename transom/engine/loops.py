@@ -24,7 +24,7 @@ class LoopBreaker:
     def __init__(self) -> None:
         self.has_broken = False
         self._recent: deque[int] = deque(maxlen=MAX_PERIOD)
-        self._runs = [0] * MAX_PERIOD  # of period p at p - 1: how many tokens in a row equal the one p before
+        self._runs: dict[int, int] = {}  # by period p: how many tokens in a row equal the one p before
         self._period = 0  # of the loop that is being held back; 0 if there is none
         self._num_repeated = 0
         self._held: list[tuple[int, int]] = []
@@ -51,7 +51,7 @@ class LoopBreaker:
         """Forget the loop; what is written of its last repetition, which was not whole."""
         held, self._held = self._held, []
         self._recent.clear()
-        self._runs = [0] * MAX_PERIOD
+        self._runs = {}
         self._period = self._num_repeated = 0
         return held
 
@@ -63,9 +63,10 @@ class LoopBreaker:
             self.has_broken = True
 
     def _count(self, token_id: int) -> None:
-        for period in range(1, len(self._recent) + 1):
-            is_repeated = self._recent[-period] == token_id
-            self._runs[period - 1] = self._runs[period - 1] + 1 if is_repeated else 0
-            if self._runs[period - 1] >= period * (num_allowed(period) - 1):
-                self._period = period
-                return
+        if token_id not in self._recent:
+            self._runs = {}
+            return
+        periods = [period for period, one in enumerate(reversed(self._recent), 1) if one == token_id]
+        self._runs = {period: self._runs.get(period, 0) + 1 for period in periods}
+        loops = (period for period, run in self._runs.items() if run >= period * (num_allowed(period) - 1))
+        self._period = next(loops, 0)
