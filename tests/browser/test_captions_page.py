@@ -84,6 +84,21 @@ def test_a_full_server_is_told_and_the_microphone_is_let_go(open_page: OpenPage,
         page.until_state("idle")
 
 
+def test_a_server_with_keys_is_used_with_one_of_them(open_page: OpenPage, run_server: RunServer) -> None:
+    page = open_page(run_server(FakeEngine(), api_keys=("right",)).http_url)
+    page.until("!document.getElementById('key-form').hidden", "no field for the key")
+    page.get("key").send_keys("wrong\n")
+    page.until("!document.getElementById('notice').hidden", "no word about the wrong key")
+    assert "does not accept" in page.notice()
+    page.get("key").clear()
+    page.get("key").send_keys("right\n")
+    page.until("document.getElementById('key-form').hidden", "the right key is not taken")
+    page.click("start")
+    page.until("document.getElementById('items').textContent.includes('These')", "no words with the right key")
+    assert "right" not in page.driver.current_url
+    assert page.run("return JSON.stringify({...localStorage})").count("right") == 0
+
+
 def test_a_lost_connection_is_made_again_and_no_audio_is_lost(
     open_page: OpenPage, run_server: RunServer, run_relay: RunRelay
 ) -> None:

@@ -72,7 +72,7 @@ export function setTime(time, seconds) {
 
 function wordElement({ word, start, end }) {
   const span = element("span", "word", word);
-  span.dataset.start = start.toFixed(2);
+  span.dataset.start = start.toFixed(1);
   span.title = `${start.toFixed(2)} to ${end.toFixed(2)} s`;
   return span;
 }
