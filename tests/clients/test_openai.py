@@ -36,6 +36,20 @@ def test_openai_node_over_tls_writes_the_golden_text(rate: int, tls_server: TlsS
     assert report.transcripts == ["".join(report.deltas)] == [stored_transcripts()["room.wav"].text]
 
 
+def test_openai_python_uploads_a_file_and_gets_the_golden_text_with_its_words(
+    run_client: RunClient, server_url: str, make_wav: MakeWav
+) -> None:
+    golden = stored_transcripts()["room.wav"].text
+    report = run_client("agents", "openai_upload", server_url, make_wav("room.wav", 16_000))
+    assert report.transcripts == [golden, golden, golden]
+    assert "".join(report.deltas) == golden
+    words = report.more["words"]
+    assert [word for word, _, _ in words] == golden.split()
+    times = [time for _, start, end in words for time in (start, end)]
+    assert times == sorted(times)
+    assert 0 <= times[0] < times[-1] <= report.more["duration"]
+
+
 def test_openai_agents_with_its_default_semantic_vad_writes_the_golden_text(
     run_client: RunClient, server_url: str, make_wav: MakeWav
 ) -> None:

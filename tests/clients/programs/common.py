@@ -15,7 +15,7 @@ from pathlib import Path
 
 BYTES_PER_SAMPLE = 2
 KEY = "unused"
-END_SILENCE_MS = 2000
+END_SILENCE_MS = 1500
 
 
 @dataclass(frozen=True)
