@@ -25,7 +25,9 @@ def read_audio(path: str | Path, target_rate: int = 16_000) -> Samples:
     return np.concatenate(list(iter_audio(path, target_rate=target_rate)))
 
 
-def iter_audio(path: str | Path, block_seconds: float = 10.0, target_rate: int = 16_000) -> Iterator[Samples]:
+def iter_audio(
+    path: str | Path, block_seconds: float = 10.0, target_rate: int = 16_000
+) -> Generator[Samples, None, None]:
     """Samples of a file in blocks of about ``block_seconds``, float32 [N], its channels averaged.
 
     Raises AudioError, naming the file and what would work, for one that is missing, empty, no audio or damaged; a
@@ -59,6 +61,14 @@ def iter_open_audio(
         raise AudioError(f"{name} cannot be read as audio ({error}); {_REMEDY}") from error
     except _ContentError as error:
         raise AudioError(f"{name} {error}; {_REMEDY}") from error
+
+
+def audio_seconds(path: str | Path) -> float | None:
+    """How long a file says it is; None where only decoding it tells."""
+    try:
+        return float(soundfile.info(path).duration)
+    except soundfile.LibsndfileError:
+        return None
 
 
 class _ContentError(Exception):

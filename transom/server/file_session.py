@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from transom.config import TOKEN_MS
 from transom.engine.api import (
     Engine,
     Event,
@@ -164,14 +165,15 @@ class FileSession:
         return None
 
     def _join(self, delta: TextDelta) -> TextDelta | None:
-        """The delta as the file's text goes on: turns are separated by a space, and none stands at the beginning."""
+        """The delta as a part of the file: a space separates its turns, positions and times count from its start."""
         text = delta.text
         if not self._texts:
             text = self._as_next_turn(text)
         if text:
             self._texts.append(text)
         words = self._in_file(delta.words)
-        return replace(delta, text=text, words=words) if text or words else None
+        position = delta.position + self._ms(self._open_turns[0][0]) // TOKEN_MS
+        return replace(delta, text=text, words=words, position=position) if text or words else None
 
     def _as_next_turn(self, text: str) -> str:
         text = text.lstrip()

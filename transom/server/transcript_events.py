@@ -15,6 +15,7 @@ from transom.engine.api import TextDelta, Word
 from transom.server.transcript import Segment, Transcript, segments_of
 
 Json = dict[str, Any]
+UNKNOWN_LANGUAGE = "und"  # ISO 639: undetermined
 STREAM_END = "data: [DONE]\n\n"
 
 

@@ -28,11 +28,17 @@ from transom.server.problems import Problem, error_json, error_responses
 from transom.server.settings import ServerSettings
 from transom.server.subtitles import to_srt, to_vtt
 from transom.server.transcript import Transcript, segments_of
-from transom.server.transcript_events import STREAM_END, ChunkEncoder, encode_data, to_json, to_verbose_json
+from transom.server.transcript_events import (
+    STREAM_END,
+    UNKNOWN_LANGUAGE,
+    ChunkEncoder,
+    encode_data,
+    to_json,
+    to_verbose_json,
+)
 from transom.server.transcription_form import TranscriptionForm
 from transom.server.upload import bounded_route
 
-UNKNOWN_LANGUAGE = "und"  # ISO 639: undetermined
 CLIENT_LEFT = 499  # nginx's status; nobody reads it
 MULTIPART = "multipart/form-data"
 ERRORS = error_responses([400, 401, 413, 429, 500, 503])
