@@ -15,6 +15,7 @@ export class LevelMeter {
 
   /** A peak in 0..1, many times a second; falls slowly, so that eyes can follow. */
   show(peak) {
+    if (peak === 0 && this.value === 0) return;
     const loudness = peak > 0 ? Math.max(0, 1 - (20 * Math.log10(peak)) / FLOOR_DB) : 0;
     this.value = Math.max(Math.min(1, loudness), this.value - FALL_PER_FRAME, 0);
     setBar(this.bar, this.value);

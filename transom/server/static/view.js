@@ -66,8 +66,10 @@ export class TranscriptView {
 
 /** Show seconds in a time element. */
 export function setTime(time, seconds) {
+  const exact = `PT${seconds.toFixed(2)}S`;
+  if (time.dateTime === exact) return;
+  time.dateTime = exact;
   time.textContent = clock(seconds);
-  time.dateTime = `PT${seconds.toFixed(2)}S`;
 }
 
 function wordElement({ word, start, end }) {
