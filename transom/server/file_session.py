@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from transom.config import TOKEN_MS
 from transom.engine.api import (
@@ -29,6 +29,8 @@ from transom.server.transcript import FileTurn, Transcript
 from transom.server.wire.messages import TurnDetection
 
 BLOCK_SECONDS = 1.0
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,7 @@ class FileSession:
         ``blocks`` are mono samples at the engine's rate. Raises what they raise, and EngineError if a turn fails.
         """
         pieces = self._split(blocks)
-        while (batch := await _next_in_thread(pieces)) is not None:
+        while (batch := await next_in_thread(pieces)) is not None:
             for piece in batch:
                 while self._session.is_full:
                     if delta := self._take(await self._events.get()):
@@ -196,9 +198,9 @@ class FileSession:
         return round(num_samples * 1000 / self._sample_rate)
 
 
-async def _next_in_thread(pieces: Iterator[Sequence[Piece]]) -> Sequence[Piece] | None:
-    """The next pieces, or None after the last. Cancelled, it first waits for the thread, which uses the file."""
-    reading = asyncio.ensure_future(asyncio.to_thread(next, pieces, None))
+async def next_in_thread(items: Iterator[T]) -> T | None:
+    """The next item, or None after the last. Cancelled, it first waits for the thread, which uses what it reads."""
+    reading = asyncio.ensure_future(asyncio.to_thread(next, items, None))
     try:
         return await asyncio.shield(reading)
     except asyncio.CancelledError:

@@ -23,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from transom.audio.files import iter_open_audio
 from transom.engine.api import Engine, Samples, SessionOptions
 from transom.errors import AudioError, CapacityError, ConfigError, EngineError, TransomError
-from transom.server.file_session import BLOCK_SECONDS, FileSession, MakeSplitter
+from transom.server.file_session import BLOCK_SECONDS, FileSession, MakeSplitter, next_in_thread
 from transom.server.problems import Problem, error_json, error_responses
 from transom.server.settings import ServerSettings
 from transom.server.subtitles import to_srt, to_vtt
@@ -121,7 +121,9 @@ class Transcriber:
         name = upload.filename or "the file"
         blocks = iter_open_audio(upload.file, name, BLOCK_SECONDS, self._engine.info.sample_rate)
         resources.callback(blocks.close)
-        return chain([await asyncio.to_thread(next, blocks)], blocks)
+        first = await next_in_thread(blocks)
+        assert first is not None, "a file without samples is an error"
+        return chain([first], blocks)
 
     def _encoder(self, form: TranscriptionForm) -> ChunkEncoder:
         model = form.model or self._engine.info.model
