@@ -1,8 +1,8 @@
 """LiveKit's plugins for OpenAI and Mistral: speech at its own pace, then silence in which a detector ends the turn.
 
-The silence is digital, so behind the recording the model hears what it hears behind every commit: nothing. The server's
-detector drops what is quiet before the speech, 84 ms of this recording; its text stays the golden one even so.
-``test_replayed.py`` has a recording whose text does not, and compares it with the same cut.
+The silence is digital, so behind the recording the model hears what it hears behind every commit: nothing. The
+server's detector drops what is quiet before the speech, 84 ms of this recording; its text stays the golden one even
+so. ``test_replayed.py`` has a recording whose text does not, and compares it with the same cut.
 """
 
 from __future__ import annotations
