@@ -14,9 +14,9 @@ from transom.engine.api import Engine
 from transom.server import client_secrets, metrics, ops, pages, problems, security, transcriptions
 from transom.server.admission import serve_realtime
 from transom.server.client_secrets import ClientSecrets
-from transom.server.file_session import OneTurn
 from transom.server.lifecycle import Lifecycle
 from transom.server.metrics import Metrics
+from transom.server.pauses import splitters
 from transom.server.resume import ResumeStore
 from transom.server.security import KeyQuota
 from transom.server.services import Services
@@ -38,7 +38,8 @@ def create_app(
 
     ``make_vad`` makes a session's speech detector; without it, the best one that is installed is loaded.
     """
-    services = make_services(engine, settings, lifecycle or Lifecycle(), make_vad or load_vad())
+    make_vad = make_vad or load_vad()
+    services = make_services(engine, settings, lifecycle or Lifecycle(), make_vad)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -53,7 +54,7 @@ def create_app(
     problems.install_handlers(app)
     secrets = ClientSecrets()
     security.install(app, settings, secrets.lookup, services.metrics.stream_refused)
-    _add_routes(app, services, secrets)
+    _add_routes(app, services, secrets, make_vad)
     return app
 
 
@@ -75,9 +76,9 @@ def make_services(
     )
 
 
-def _add_routes(app: FastAPI, services: Services, secrets: ClientSecrets) -> None:
+def _add_routes(app: FastAPI, services: Services, secrets: ClientSecrets, make_vad: Callable[[], Vad]) -> None:
     engine, settings = services.engine, services.settings
-    uploads = transcriptions.make_router(engine, settings, lambda detection: OneTurn())
+    uploads = transcriptions.make_router(engine, settings, splitters(make_vad))
     app.include_router(ops.make_router(engine, lambda: services.lifecycle.is_ready and engine.is_running))
     app.include_router(metrics.make_router(services.metrics))
     app.include_router(pages.make_router())
