@@ -17,17 +17,16 @@ import base64
 import contextlib
 import json
 import multiprocessing
-import os
 import random
 import sys
 import time
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import numpy as np
 from websockets.asyncio.client import ClientConnection, connect
 
+from benchmarks.processes import cpu_seconds, peak_bytes
 from transom.config import TOKEN_MS
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import Script, Word
@@ -176,18 +175,6 @@ async def idle_cpu(url: str, pid: int) -> float:
         before_s = cpu_seconds(pid)
         await asyncio.sleep(IDLE_SECONDS)
         return (cpu_seconds(pid) - before_s) / IDLE_SECONDS
-
-
-def cpu_seconds(pid: int) -> float:
-    """User and system time of a process (Linux)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def peak_bytes(pid: int) -> int:
-    """The most memory that a process ever had (Linux)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]) * 1024
 
 
 def run(num_sockets: int, seconds: float) -> bool:

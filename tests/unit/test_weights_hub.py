@@ -1,13 +1,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 from safetensors.torch import save_file
 
 from tests.unit.weights_models import VOXTRAL, as_stored, random_weights
 from transom.errors import ConfigError
-from transom.weights import hub
 from transom.weights.config_files import write_model_config
 from transom.weights.hub import bundled_model, resolve_model
 from transom.weights.names import Layout
@@ -45,7 +45,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[Snapshot], list[dict[str
             asked.append({"hub_id": hub_id, **options})
             return snapshot(**options)
 
-        monkeypatch.setattr(hub, "snapshot_download", record)
+        monkeypatch.setattr(huggingface_hub, "snapshot_download", record)
         return asked
 
     return install

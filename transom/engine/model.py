@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
 from transom.config import ModelConfig
 from transom.decoder.stack import Decoder
@@ -34,8 +36,20 @@ class SpeechModel(nn.Module):
 
 def build_model(config: ModelConfig, tensors: Mapping[str, torch.Tensor], device: torch.device) -> SpeechModel:
     """A model that uses ``tensors`` (see ``weights.checkpoint``) themselves: on the CPU nothing is copied."""
-    with torch.device("meta"):
+    with torch.device("meta"), _WithoutValues():
         model = SpeechModel(config)
     model.load_state_dict(dict(tensors), strict=True, assign=True)
     model.requires_grad_(False)
     return model.to(device=device, dtype=next(iter(tensors.values())).dtype).eval()
+
+
+class _WithoutValues(TorchFunctionMode):
+    """Leaves a module's first values out: drawing normal ones on the meta device imports torch's compiler (1 s)."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            return kwargs["tensor"]
+        return func(*args, **kwargs)

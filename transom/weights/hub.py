@@ -11,9 +11,6 @@ import re
 from importlib import resources
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HFValidationError, HTTPError
-
 from transom.errors import ConfigError, WeightsError
 from transom.weights.checkpoint import weight_files
 from transom.weights.config_files import HUGGINGFACE_FILE, MISTRAL_FILE
@@ -68,6 +65,9 @@ def resolve_model(
 
 def _from_hub(hub_id: str, revision: str | None, *, offline: bool, cache_folder: Path | None) -> Path:
     """The snapshot's folder, from the cache if it is whole there, else from the hub."""
+    from huggingface_hub import snapshot_download  # here, since a local model should not wait for it
+    from huggingface_hub.errors import HFValidationError, HTTPError
+
     reason = ""
     for local_files_only in (True,) if offline else (True, False):
         for weights in _WEIGHT_PATTERNS:
