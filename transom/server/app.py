@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from fastapi import Depends, FastAPI, WebSocket
+from fastapi import FastAPI, WebSocket
 
 from transom import __version__
 from transom.audio.vad import Vad, load_vad
@@ -22,7 +22,7 @@ from transom.server.security import KeyQuota
 from transom.server.services import Services
 from transom.server.settings import ServerSettings
 from transom.server.turns import TurnTaker
-from transom.server.uploads import hold_place
+from transom.server.uploads import UploadGate
 from transom.server.wire.events import new_id
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.turn_detection import VadSettings
@@ -53,6 +53,7 @@ def create_app(
     app = FastAPI(title="Transom", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     problems.install_handlers(app)
     secrets = ClientSecrets()
+    app.add_middleware(UploadGate, services=services)
     security.install(app, settings, secrets.lookup, services.metrics.stream_refused)
     _add_routes(app, services, secrets, make_vad)
     return app
@@ -78,12 +79,11 @@ def make_services(
 
 def _add_routes(app: FastAPI, services: Services, secrets: ClientSecrets, make_vad: Callable[[], Vad]) -> None:
     engine, settings = services.engine, services.settings
-    uploads = transcriptions.make_router(engine, settings, splitters(make_vad))
     app.include_router(ops.make_router(engine, lambda: services.lifecycle.is_ready and engine.is_running))
     app.include_router(metrics.make_router(services.metrics))
     app.include_router(pages.make_router())
     app.include_router(client_secrets.make_router(secrets, lambda: _new_session(services)))
-    app.include_router(uploads, dependencies=[Depends(hold_place(services))])
+    app.include_router(transcriptions.make_router(engine, settings, splitters(make_vad)))
 
     @app.websocket("/v1/realtime")
     async def realtime(websocket: WebSocket) -> None:

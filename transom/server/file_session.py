@@ -109,6 +109,11 @@ class FileSession:
         """All turns so far, and how much of the file was read."""
         return Transcript(tuple(self._turns), self._ms(self._num_samples))
 
+    @property
+    def audio_s(self) -> float:
+        """Seconds of the file that were read."""
+        return self._num_samples / self._sample_rate
+
     async def run(self, blocks: Iterator[Samples]) -> AsyncGenerator[TextDelta, None]:
         """Feed the file and give its text as it comes; :attr:`transcript` is complete when this ends.
 

@@ -111,6 +111,7 @@ class Transcriber:
             blocks = await self._open_upload(form.file, resources)
             session = FileSession(self._engine, options, self._make_splitter(detection))
             resources.callback(session.close)
+            resources.callback(lambda: setattr(request.state, "audio_s", session.audio_s))
             if form.stream:
                 return _Stream(self._chunks(session, blocks, self._encoder(form)), resources.pop_all())
             transcript = await _unless_client_leaves(request, _run(session, blocks))

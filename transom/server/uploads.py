@@ -1,17 +1,26 @@
-"""What an upload shares with a realtime session: it counts for its key, and a server that stops waits for it."""
+"""What an upload shares with a realtime session: it counts for its key and in the metrics, and a drain waits for it.
+
+A middleware around the routes of uploads, inside :mod:`transom.server.security`: a request is counted from its first
+byte to the last of its answer, so that no more files come in at a time than the engine has places.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 from http import HTTPStatus
+from typing import Any
 
-from fastapi import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from transom.errors import CapacityError
 from transom.server.lifecycle import DrainingError
-from transom.server.problems import Problem
+from transom.server.metrics import RefusalReason
+from transom.server.problems import problem
 from transom.server.security import TooManySessionsError
 from transom.server.services import Services
+
+PATHS = "/v1/audio/"
 
 
 class Upload:
@@ -29,25 +38,70 @@ class Upload:
         await self._done.wait()
 
 
-def hold_place(services: Services) -> Callable[[Request], AsyncIterator[None]]:
-    """A dependency that counts a request from its first byte to the last of its answer."""
+class UploadGate:
+    """ASGI middleware: counts uploads, or answers 429 (the key has too many) or 503 (the server has)."""
 
-    async def hold(request: Request) -> AsyncIterator[None]:
+    def __init__(self, app: ASGIApp, services: Services) -> None:
+        self._app = app
+        self._services = services
+        self._num_uploads = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let an upload through; what is no upload passes untouched."""
+        if scope["type"] != "http" or not scope["path"].startswith(PATHS):
+            await self._app(scope, receive, send)
+            return
+        with ExitStack() as held:
+            try:
+                self._hold(held, scope["state"])
+            except (TooManySessionsError, DrainingError, CapacityError) as error:
+                await self._refuse(error, scope, receive, send)
+            else:
+                await self._app(scope, receive, self._watched(held, scope["state"], send))
+
+    def _hold(self, held: ExitStack, state: dict[str, Any]) -> None:
+        held.enter_context(self._services.quota.hold(state["principal"]))
+        max_uploads = self._services.engine.info.max_sessions
+        if self._num_uploads >= max_uploads:
+            raise CapacityError(f"{max_uploads} uploads run, as many as there are places; try again")
         upload = Upload()
-        headers = {"Retry-After": str(services.settings.retry_after_s)}
-        try:
-            with services.quota.hold(request.state.principal):
-                services.lifecycle.register(upload)
-                try:
-                    yield
-                finally:
-                    services.lifecycle.unregister(upload)
-                    upload.end()
-        except TooManySessionsError as error:
-            services.metrics.stream_refused("key_limit")
-            raise Problem(HTTPStatus.TOO_MANY_REQUESTS, error.code, str(error), headers=headers) from error
-        except DrainingError as error:
-            services.metrics.stream_refused("draining")
-            raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, error.code, str(error), headers=headers) from error
+        self._services.lifecycle.register(upload)
+        held.callback(self._services.lifecycle.unregister, upload)
+        held.callback(upload.end)
+        self._num_uploads += 1
+        held.callback(self._release)
 
-    return hold
+    def _release(self) -> None:
+        self._num_uploads -= 1
+
+    def _watched(self, held: ExitStack, state: dict[str, Any], send: Send) -> Send:
+        metrics = self._services.metrics
+        status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+
+        async def watched(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        metrics.stream_opened("http")
+        held.callback(lambda: metrics.stream_closed("http", status, state.get("audio_s", 0.0)))
+        held.callback(lambda: metrics.audio_received("http", state.get("audio_s", 0.0)))
+        return watched
+
+    async def _refuse(
+        self, error: TooManySessionsError | CapacityError, scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        status, code, reason = _judge(error)
+        self._services.metrics.stream_refused(reason)
+        headers = {"Retry-After": str(self._services.settings.retry_after_s), "Connection": "close"}
+        await problem(status, code, str(error), headers=headers)(scope, receive, send)
+
+
+def _judge(error: TooManySessionsError | CapacityError) -> tuple[HTTPStatus, str, RefusalReason]:
+    match error:
+        case TooManySessionsError():
+            return HTTPStatus.TOO_MANY_REQUESTS, error.code, "key_limit"
+        case DrainingError():
+            return HTTPStatus.SERVICE_UNAVAILABLE, error.code, "draining"
+        case _:
+            return HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", "capacity"
