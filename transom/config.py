@@ -121,10 +121,12 @@ class EngineConfig:
     """How many streams run, and how a step is put together.
 
     ``max_backlog_seconds`` of audio a session's inbox holds before its client is held back. It is long, since a
-    client that is held back gets no answer to its pings either, and many give up after 20 s.
+    client that is held back gets no answer to its pings either, and many give up after 20 s. No session is admitted
+    that would raise the share of real time which all need beyond ``max_load``; None admits whatever the cache holds.
     """
 
     max_sessions: int = 16
     max_step_tokens: int = 256
     max_backlog_seconds: float = 300.0
     attention_backend: str | None = None
+    max_load: float | None = None

@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from transom.commands.values import memory, positive
+from transom.commands.values import OFF, memory, off_or, positive, positive_number
 from transom.config import CacheConfig, DType, EngineConfig
 from transom.engine.api import Engine
 from transom.errors import ConfigError
@@ -19,8 +19,8 @@ PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 MODEL_HELP = "a model folder, a Hugging Face id, or 'bundled' (default): small, to try things with, and often wrong"
 
 
-def add_engine_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the engine, all but the model."""
+def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None = None) -> None:
+    """Add the options of the engine, all but the model; ``max_load`` is that option's default."""
     group = parser.add_argument_group("engine")
     group.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
     group.add_argument("--dtype", choices=DTYPES, help="of weights and cache (default: by device and model size)")
@@ -35,6 +35,14 @@ def add_engine_options(parser: argparse.ArgumentParser) -> None:
         default=CacheConfig.full_attention_tokens,
         metavar="N",
         help="longest turn in 80 ms tokens, of models with layers without a window only (default: %(default)s)",
+    )
+    group.add_argument(
+        "--max-load",
+        type=off_or(positive_number),
+        default=max_load,
+        metavar="SHARE",
+        help="refuse sessions that would raise the share of real time which all need above this; off: admit "
+        f"--max-sessions (default: {OFF[0] if max_load is None else max_load})",
     )
     group.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: torch's choice)")
 
@@ -55,7 +63,9 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
     folder = resolve_model(args.model)
     name = folder.name if Path(args.model).is_dir() else args.model  # no path of this machine on the wire
     loaded = load_model(folder, name, device, args.dtype)
-    config = EngineConfig(max_sessions=args.max_sessions, attention_backend=args.attention_backend)
+    config = EngineConfig(
+        max_sessions=args.max_sessions, attention_backend=args.attention_backend, max_load=args.max_load
+    )
     cache = CacheConfig(args.cache_memory, full_attention_tokens=args.full_attention_tokens)
     return build_engine(loaded, cache, config)
 

@@ -19,6 +19,7 @@ from transom.engine.api import Engine
 from transom.server.settings import ServerSettings
 
 DEFAULT_MODEL = "bundled"
+MAX_LOAD = 0.9  # steps of 72 ms: a word waits for the step that runs and for its own, together less than 150 ms
 SIGNAL_EXIT_BASE = 128
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,7 @@ def add_serve_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine", choices=("model", "fake"), default="model", help="fake: scripted text, no model, to try clients"
     )
-    add_engine_options(parser)
+    add_engine_options(parser, MAX_LOAD)
     add_server_options(parser)
 
 
@@ -105,6 +106,6 @@ def _make_engine(args: argparse.Namespace) -> Engine:
 def _given_model_options(args: argparse.Namespace) -> list[str]:
     """The options of a model whose values are not the defaults."""
     parser = argparse.ArgumentParser()
-    add_engine_options(parser)
+    add_engine_options(parser, MAX_LOAD)
     defaults = {**vars(parser.parse_args([])), "model": DEFAULT_MODEL, "max_sessions": args.max_sessions}
     return [f"--{name.replace('_', '-')}" for name, default in defaults.items() if getattr(args, name) != default]

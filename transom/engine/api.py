@@ -116,12 +116,16 @@ class EngineInfo:
 
 @dataclass(frozen=True)
 class EngineStats:
-    """A snapshot; blocks are cache blocks over all groups."""
+    """A snapshot; blocks are cache blocks over all groups.
+
+    ``load`` is the share of real time that the open sessions need if all of them speak: above 1 they fall behind.
+    """
 
     active_sessions: int
     free_blocks: int
     total_blocks: int
     steps: int
+    load: float
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 
 from transom.config import EngineConfig
+from transom.engine.admission import StepCost, has_time_for
 from transom.engine.api import EngineInfo, EngineStats, ObserveStep, Publish, SessionOptions, StepReport
 from transom.engine.session import Session, SessionHooks
 from transom.engine.stepper import Stepper
@@ -26,6 +27,7 @@ class Engine:
         self._wake = threading.Event()
         self._arrivals: deque[Session] = deque()
         self._taken_places: set[int] = set()
+        self._cost = StepCost()
         self._state = "new"
         self._observe_step: ObserveStep | None = None
         self._thread = threading.Thread(target=self._run, name="transom-engine", daemon=True)
@@ -78,6 +80,7 @@ class Engine:
                     f"all {self.info.max_sessions} sessions are in use; try again later, or start the server with "
                     "more --max-sessions or --cache-memory"
                 )
+            self._require_time_for(len(self._taken_places) + 1)
             hooks = SessionHooks(
                 publish, self.stepper.prompt.delay_tokens, self.wake, lambda: self._session_closed(place)
             )
@@ -94,6 +97,7 @@ class Engine:
             free_blocks=self.stepper.cache.num_free_blocks,
             total_blocks=self.stepper.cache.num_blocks,
             steps=self.stepper.num_steps,
+            load=self._cost.load(len(self._taken_places)) if self._taken_places else 0.0,
         )
 
     def observe_steps(self, observe: ObserveStep) -> None:
@@ -108,8 +112,19 @@ class Engine:
         self._admit()
         report = self.stepper.step()
         if report is not None:
+            if report.num_tokens == report.num_streams > 0:  # a prompt's tokens say nothing of streams
+                self._cost = self._cost.after(report.num_streams, report.duration_s)
             self._tell_observer(report)
         return report is not None
+
+    def _require_time_for(self, num_sessions: int) -> None:
+        """Raise CapacityError if so many sessions would fall behind."""
+        max_load = self._config.max_load
+        if not has_time_for(num_sessions, self._cost, max_load):
+            raise CapacityError(
+                f"{num_sessions} sessions would need {self._cost.load(num_sessions):.0%} of the engine's time, and "
+                f"--max-load is {max_load:g}; try again later, or use another server"
+            )
 
     def _tell_observer(self, report: StepReport) -> None:
         if self._observe_step is None:

@@ -140,6 +140,7 @@ class FakeEngine(Engine):
         max_sessions: int = 16,
         default_delay_ms: int = 480,
         max_backlog_seconds: float = EngineConfig.max_backlog_seconds,
+        max_load: float | None = None,
         own_thread: bool = True,
     ) -> None:
         num_blocks = max_sessions * BLOCKS_PER_STREAM
@@ -156,7 +157,7 @@ class FakeEngine(Engine):
         )
         stepper = Stepper(runner, cache, runner, prompt, vocabulary, MAX_STEP_TOKENS)
         info = EngineInfo("fake", AUDIO.sample_rate, default_delay_ms, max_sessions, "scripted text, no model")
-        super().__init__(info, stepper, EngineConfig(max_backlog_seconds=max_backlog_seconds))
+        super().__init__(info, stepper, EngineConfig(max_backlog_seconds=max_backlog_seconds, max_load=max_load))
         self._runner = runner
         self._script_of = script_of
         self._num_opened = 0

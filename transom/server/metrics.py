@@ -179,6 +179,7 @@ class EngineCollector(Collector):
         yield _gauge("transom_engine_running", "1 while the engine admits sessions", int(self._engine.is_running))
         yield _gauge("transom_engine_sessions", "Sessions of the engine in use", stats.active_sessions)
         yield _gauge("transom_engine_sessions_max", "Sessions that the engine takes", self._engine.info.max_sessions)
+        yield _gauge("transom_engine_load", "Share of real time that the sessions need if all speak", stats.load)
         # The last step's backlog is nobody's once all streams have gone.
         backlog_s = self.backlog_s if stats.active_sessions else 0.0
         yield _gauge("transom_backlog_seconds", "Audio that waits, of the stream furthest behind", backlog_s)
