@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import configargparse
 
 from transom import __version__
-from transom.commands import doctor, serve, transcribe
+from transom.commands import convert, doctor, serve, transcribe
 from transom.errors import TransomError
 
 
@@ -24,6 +24,7 @@ def make_parser() -> argparse.ArgumentParser:
     serve.add_parser(commands)
     transcribe.add_parser(commands)
     doctor.add_parser(commands)
+    convert.add_parser(commands)
     return parser
 
 

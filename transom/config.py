@@ -13,6 +13,7 @@ Norm = Literal["rms_norm", "layer_norm"]
 FeedForward = Literal["swiglu", "gelu"]
 PositionEmbedding = Literal["rope", "sinusoidal"]
 DType = Literal["float32", "bfloat16", "float16"]
+Weights = Literal["fp16", "int8"]
 
 NO_WINDOW = -1
 TOKEN_MS = 80

@@ -8,11 +8,12 @@ import re
 from pathlib import Path
 
 from transom.commands.values import OFF, memory, off_or, positive, positive_number
-from transom.config import CacheConfig, DType, EngineConfig
+from transom.config import CacheConfig, DType, EngineConfig, Weights
 from transom.engine.api import Engine
 from transom.errors import ConfigError
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
+WEIGHTS: tuple[Weights, ...] = ("fp16", "int8")
 # OpenMP threads that spin while they wait starve everything else on a shared machine; read when torch is loaded.
 PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
@@ -24,6 +25,11 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
     group = parser.add_argument_group("engine")
     group.add_argument("--device", help="cpu, cuda or cuda:N (default: cuda where there is one)")
     group.add_argument("--dtype", choices=DTYPES, help="of weights and cache (default: by device and model size)")
+    group.add_argument(
+        "--weights",
+        choices=WEIGHTS,
+        help="round matrices to 16 or 8 bits, on a CPU only (default: as the folder holds them)",
+    )
     group.add_argument("--attention-backend", metavar="NAME", help="cpu, triton or flash (default: the fastest here)")
     group.add_argument("--max-sessions", type=positive, default=16, metavar="N", help="default: %(default)s")
     group.add_argument(
@@ -62,7 +68,7 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
     require_device(device)
     folder = resolve_model(args.model)
     name = folder.name if Path(args.model).is_dir() else args.model  # no path of this machine on the wire
-    loaded = load_model(folder, name, device, args.dtype)
+    loaded = load_model(folder, name, device, args.dtype, args.weights)
     config = EngineConfig(
         max_sessions=args.max_sessions, attention_backend=args.attention_backend, max_load=args.max_load
     )

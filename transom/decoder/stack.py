@@ -31,7 +31,7 @@ class DecoderStep:
 
 
 class Decoder(nn.Module):
-    """Embedding, layers, final norm; the head is the embedding, transposed."""
+    """Embedding, layers, final norm; the head is the embedding, transposed, unless it is given as a module."""
 
     def __init__(self, config: DecoderConfig) -> None:
         super().__init__()
@@ -39,6 +39,7 @@ class Decoder(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(DecoderLayer(config, window) for window in config.sliding_windows)
         self.norm = RMSNorm(config.hidden_size, config.norm_eps)
+        self.head: nn.Module | None = None
         self._delay_scales: torch.Tensor | None = None
 
     def forward(self, audio: torch.Tensor, step: DecoderStep) -> torch.Tensor:
@@ -53,7 +54,10 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states [N, D] -> logits [N, vocabulary]."""
-        return F.linear(hidden, self.embed_tokens.weight)
+        if self.head is None:
+            return F.linear(hidden, self.embed_tokens.weight)
+        logits: torch.Tensor = self.head(hidden)
+        return logits
 
     def delay_scales(self) -> torch.Tensor:
         """The feed-forward scale of every layer and delay, [L, V, D], computed once.
@@ -61,7 +65,7 @@ class Decoder(nn.Module):
         In the weights' dtype, as the reference implementations do: the model was trained and measured so.
         """
         if self._delay_scales is None:
-            weight = self.embed_tokens.weight
+            weight = self.norm.weight
             delays = torch.arange(MAX_DELAY_TOKENS + 1, device=weight.device).to(weight.dtype)
             embedding = delay_embedding(delays, self.config.hidden_size)
             self._delay_scales = torch.stack([layer.get_submodule("delay")(embedding) for layer in self.layers])

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import torch
 
-from transom.config import MAX_DELAY_TOKENS, TOKEN_MS, CacheConfig, DType, EngineConfig, ModelConfig
+from transom.config import MAX_DELAY_TOKENS, TOKEN_MS, CacheConfig, DType, EngineConfig, ModelConfig, Weights
 from transom.engine.api import EngineInfo
 from transom.engine.engine import Engine
 from transom.engine.model import SpeechModel, build_model
 from transom.engine.prefix import SilentPrefix
+from transom.engine.rounded import build_rounded_model, rounding
 from transom.engine.runner import Runner
 from transom.engine.stepper import Stepper
 from transom.engine.turn import Prompt
@@ -24,7 +25,7 @@ from transom.kvcache.layout import CacheLayout, StepLimits, plan_groups, streams
 from transom.kvcache.manager import CacheManager
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint
-from transom.weights.config_files import read_model_config
+from transom.weights.config_files import read_model_config, read_stored_weights
 from transom.weights.hub import TOKENIZER_FILE
 from transom.weights.shapes import expected_shapes
 
@@ -41,13 +42,19 @@ class LoadedModel:
     model: SpeechModel
     tokenizer: Tokenizer
     dtype: DType
+    weights: Weights | None = None
 
 
-def load_model(folder: Path, name: str, device: str, dtype: DType | None = None) -> LoadedModel:
+def load_model(
+    folder: Path, name: str, device: str, dtype: DType | None = None, weights: Weights | None = None
+) -> LoadedModel:
     """Read a model folder. Raises ConfigError, TokenizerError or WeightsError, naming the file at fault."""
     config = read_model_config(folder)
     tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
     _check_tokenizer(config, tokenizer, folder)
+    if weights := rounding(weights, read_stored_weights(folder), device, dtype):
+        model = build_rounded_model(config, load_checkpoint(folder, config), weights)
+        return LoadedModel(name, model, tokenizer, "float32", weights)
     dtype = dtype or default_dtype(config, device)
     tensors = load_checkpoint(folder, config, dtype=getattr(torch, dtype))
     return LoadedModel(name, build_model(config, tensors, torch.device(device)), tokenizer, dtype)
@@ -68,6 +75,7 @@ def build_engine(
     """
     model = loaded.model
     prompt = make_prompt(model.config, loaded.tokenizer)
+    precision = f"{loaded.weights} weights, {loaded.dtype}" if loaded.weights else loaded.dtype
     heads = (model.config.encoder.head_dim, model.config.decoder.head_dim)
     backend = backend or select_backend(config.attention_backend, model.device, model.dtype, heads)
     layout = make_layout(loaded, cache_config, config, backend, prompt)
@@ -86,7 +94,7 @@ def build_engine(
         sample_rate=model.config.audio.sample_rate,
         default_delay_ms=prompt.default_delay_tokens * TOKEN_MS,
         max_sessions=max_sessions,
-        description=f"{loaded.dtype} on {model.device}, {backend.name} attention, up to {max_sessions} sessions",
+        description=f"{precision} on {model.device}, {backend.name} attention, up to {max_sessions} sessions",
     )
     prefix = SilentPrefix(runner, cache, prompt, max_delays=max_sessions)
     stepper = Stepper(runner, cache, prefix, prompt, loaded.tokenizer, config.max_step_tokens)

@@ -25,8 +25,8 @@ class SpeechModel(nn.Module):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of weights, activations and cache."""
-        return self.decoder.embed_tokens.weight.dtype
+        """The dtype of activations and cache."""
+        return self.decoder.norm.weight.dtype
 
     @property
     def device(self) -> torch.device:
@@ -36,11 +36,15 @@ class SpeechModel(nn.Module):
 
 def build_model(config: ModelConfig, tensors: Mapping[str, torch.Tensor], device: torch.device) -> SpeechModel:
     """A model that uses ``tensors`` (see ``weights.checkpoint``) themselves: on the CPU nothing is copied."""
+    return lay_out(config, tensors).to(device=device, dtype=next(iter(tensors.values())).dtype).eval()
+
+
+def lay_out(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> SpeechModel:
+    """A model around ``tensors`` where they are, of whatever dtype each."""
     with torch.device("meta"), _WithoutValues():
         model = SpeechModel(config)
     model.load_state_dict(dict(tensors), strict=True, assign=True)
-    model.requires_grad_(False)
-    return model.to(device=device, dtype=next(iter(tensors.values())).dtype).eval()
+    return model.requires_grad_(False)
 
 
 class _WithoutValues(TorchFunctionMode):

@@ -2,6 +2,9 @@
 
 Only safetensors files are read, and they are mapped, not copied: a tensor that needs neither a change of dtype nor
 the row permutation of Mistral's layout is a view of the file's pages, which the system shares and can drop.
+
+A folder of rounded weights (see ``weights.quantize``) also holds the scales of its 8-bit matrices, and the output
+projection.
 """
 
 from __future__ import annotations
@@ -13,16 +16,16 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 
-from transom.config import ModelConfig
+from transom.config import ModelConfig, Weights
 from transom.errors import WeightsError
+from transom.weights.config_files import read_stored_weights
 from transom.weights.names import LM_HEAD, canonical_name, half_split, is_rotated
-from transom.weights.shapes import expected_shapes
+from transom.weights.quantize import EMBEDDING, STORED_DTYPES, matrix_names, stored_shapes
 
 SINGLE_FILE = "model.safetensors"
 INDEX_FILE = "model.safetensors.index.json"
 MISTRAL_FILE = "consolidated.safetensors"
 
-_EMBEDDING = "decoder.embed_tokens.weight"
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MAX_LISTED = 8
 _GIT_LFS_POINTER = b"version https://git-lfs"
@@ -36,6 +39,7 @@ def load_checkpoint(
     Raises WeightsError for a missing or unreadable file, and one that lists all tensors that are missing, not
     part of the model, stored twice or misshapen.
     """
+    weights = read_stored_weights(folder)
     stored: dict[str, torch.Tensor] = {}
     problems: list[str] = []
     for file in weight_files(folder):
@@ -43,12 +47,12 @@ def load_checkpoint(
             if name in stored:
                 problems.append(f"stored twice: {name} (again in {file.name})")
             stored[name] = tensor
-    lm_head = stored.pop(LM_HEAD, None)
-    problems += _misfits(stored, config)
+    lm_head = stored.pop(LM_HEAD, None) if weights is None else None
+    problems += _misfits(stored, config, weights)
     if problems:
         raise WeightsError(_report(folder, problems))
     if lm_head is not None:
-        _require_tied(folder, lm_head, stored[_EMBEDDING])
+        _require_tied(folder, lm_head, stored[EMBEDDING])
     if dtype is not None:
         for name, tensor in stored.items():
             stored[name] = tensor.to(dtype)
@@ -98,8 +102,6 @@ def _read_file(file: Path, config: ModelConfig, problems: list[str]) -> dict[str
                     continue
                 name, layout = found
                 tensor = opened.get_tensor(stored_as)
-                if tensor.dtype not in _DTYPES:
-                    problems.append(f"dtype {tensor.dtype} is not supported: {stored_as}")
                 if name in tensors:
                     problems.append(f"stored twice: {name} (as {stored_as})")
                 tensors[name] = _permuted(name, tensor, config) if layout == "mistral" else tensor
@@ -121,13 +123,17 @@ def _permuted(name: str, tensor: torch.Tensor, config: ModelConfig) -> torch.Ten
     return half_split(tensor, num_heads)
 
 
-def _misfits(stored: dict[str, torch.Tensor], config: ModelConfig) -> Iterable[str]:
-    expected = expected_shapes(config)
+def _misfits(stored: dict[str, torch.Tensor], config: ModelConfig, weights: Weights | None) -> Iterable[str]:
+    expected = stored_shapes(config, weights)
+    rounded = () if weights is None else matrix_names(config)
     yield from (f"missing: {name} {list(shape)}" for name, shape in expected.items() if name not in stored)
     yield from (f"not part of the model: {name}" for name in stored if name not in expected)
     for name, shape in expected.items():
         if name in stored and tuple(stored[name].shape) != shape:
             yield f"misshapen: {name} is {list(stored[name].shape)}, the configuration says {list(shape)}"
+    for name, tensor in stored.items():
+        if tensor.dtype not in ((STORED_DTYPES[weights],) if weights and name in rounded else _DTYPES):
+            yield f"dtype {tensor.dtype} is not supported: {name}"
 
 
 def _require_tied(folder: Path, lm_head: torch.Tensor, embedding: torch.Tensor) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from transom.config import ModelConfig
+from transom.config import ModelConfig, Weights
 from transom.errors import ConfigError
-from transom.weights.huggingface import from_huggingface, to_huggingface
+from transom.weights.huggingface import from_huggingface, stored_weights, to_huggingface
 from transom.weights.mistral import from_mistral, to_mistral
 from transom.weights.names import Layout
 from transom.weights.sections import Section
@@ -35,10 +35,23 @@ def read_model_config(folder: Path) -> ModelConfig:
     )
 
 
-def write_model_config(config: ModelConfig, folder: Path, layout: Layout = "huggingface") -> Path:
-    """Write ``config`` into ``folder`` and return the file. Raises ConfigError for what the layout cannot say."""
+def read_stored_weights(folder: Path) -> Weights | None:
+    """How the weights in ``folder`` are rounded, as ``transom convert`` noted it; None if they are not."""
+    file = folder / HUGGINGFACE_FILE
+    return stored_weights(Section.from_file(file)) if file.is_file() else None
+
+
+def write_model_config(
+    config: ModelConfig, folder: Path, layout: Layout = "huggingface", weights: Weights | None = None
+) -> Path:
+    """Write ``config`` into ``folder`` and return the file. Raises ConfigError for what the layout cannot say.
+
+    ``weights`` says how the weights beside it are rounded; only Hugging Face's layout has a place for that.
+    """
     name, values = (
-        (HUGGINGFACE_FILE, to_huggingface(config)) if layout == "huggingface" else (MISTRAL_FILE, to_mistral(config))
+        (HUGGINGFACE_FILE, to_huggingface(config, weights))
+        if layout == "huggingface"
+        else (MISTRAL_FILE, to_mistral(config))
     )
     file = folder / name
     file.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -15,6 +15,7 @@ from transom.config import (
     ModelConfig,
     Norm,
     PositionEmbedding,
+    Weights,
 )
 from transom.errors import ConfigError
 from transom.weights.sections import Section
@@ -24,6 +25,8 @@ LAYER_TYPES = ("sliding_attention", "full_attention")
 NORMS: tuple[Norm, ...] = ("rms_norm", "layer_norm")
 FEED_FORWARDS: tuple[FeedForward, ...] = ("swiglu", "gelu")
 POSITION_EMBEDDINGS: tuple[PositionEmbedding, ...] = ("rope", "sinusoidal")
+STORED_WEIGHTS: tuple[Weights, ...] = ("fp16", "int8")
+QUANT_METHOD = "transom"
 FRAMES_PER_TOKEN = EncoderConfig.downsample_factor
 TIED_ONLY = " (logits come from the embedding; an lm_head is accepted only as an identical copy of it)"
 
@@ -35,8 +38,7 @@ def from_huggingface(root: Section) -> ModelConfig:
     root.expect("audio_length_per_tok", 2 * FRAMES_PER_TOKEN)
     root.expect("projector_hidden_act", "gelu")
     root.expect("tie_word_embeddings", True, TIED_ONLY)
-    if "quantization_config" in root:
-        raise root.error("quantization_config", "no quantization, use the original checkpoint")
+    stored_weights(root)
     audio, text = root.section("audio_config"), root.section("text_config")
     return ModelConfig(
         audio=AudioConfig(
@@ -47,6 +49,18 @@ def from_huggingface(root: Section) -> ModelConfig:
         decoder=_decoder(text),
         default_delay_tokens=root.integer("default_num_delay_tokens", default=ModelConfig.default_delay_tokens),
     )
+
+
+def stored_weights(root: Section) -> Weights | None:
+    """How the weights beside a ``config.json`` are rounded. Raises ConfigError for ways that others round."""
+    if "quantization_config" not in root:
+        return None
+    quantization = root.section("quantization_config")
+    remedy = ", or none at all: use the original checkpoint, or what transom convert makes of it"
+    quantization.expect("quant_method", QUANT_METHOD, remedy, required=True)
+    if "weights" not in quantization:
+        raise quantization.error("weights", " or ".join(map(repr, STORED_WEIGHTS)))
+    return quantization.choice("weights", STORED_WEIGHTS, STORED_WEIGHTS[0])
 
 
 def _encoder(audio: Section) -> EncoderConfig:
@@ -139,12 +153,13 @@ def _norm_eps_key(norm: Norm) -> str:
     return "rms_norm_eps" if norm == "rms_norm" else "norm_eps"
 
 
-def to_huggingface(config: ModelConfig) -> dict[str, object]:
-    """The ``config.json`` that :func:`from_huggingface` reads back as ``config``.
+def to_huggingface(config: ModelConfig, weights: Weights | None = None) -> dict[str, object]:
+    """The ``config.json`` that :func:`from_huggingface` reads back as ``config``, of weights rounded as told.
 
     Raises ConfigError for decoder windows that differ in size between layers: the layout has room for one.
     """
-    return {
+    quantization = {"quantization_config": {"quant_method": QUANT_METHOD, "weights": weights}} if weights else {}
+    return quantization | {
         "model_type": MODEL_TYPE,
         "audio_config": _encoder_dict(config),
         "text_config": _decoder_dict(config.decoder),

@@ -12,13 +12,14 @@ import torch
 
 from transom.commands.checks import Check
 from transom.commands.checks.machine import GIB, default_device
-from transom.config import ModelConfig
+from transom.config import ModelConfig, Weights
 from transom.engine.build import default_dtype
 from transom.errors import ConfigError, TransomError
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint, weight_files
-from transom.weights.config_files import read_model_config
+from transom.weights.config_files import read_model_config, read_stored_weights
 from transom.weights.hub import BUNDLED, TOKENIZER_FILE, bundled_model, resolve_model
+from transom.weights.quantize import STORED_DTYPES
 from transom.weights.shapes import expected_shapes
 
 MIB = 2**20
@@ -51,12 +52,13 @@ def _folder(label: str, folder: Path, args: argparse.Namespace) -> Iterator[Chec
         yield Check(label, "fail", str(error), remedy)
         return
     yield Check(label, "ok", f"whole, {num_bytes / MIB:.0f} MiB of weights in {folder}")
-    yield _memory(label, config, args)
+    yield _memory(label, config, read_stored_weights(folder), args)
 
 
-def _memory(label: str, config: ModelConfig, args: argparse.Namespace) -> Check:
+def _memory(label: str, config: ModelConfig, stored: Weights | None, args: argparse.Namespace) -> Check:
     device = args.device or default_device()
-    dtype = getattr(torch, args.dtype or default_dtype(config, device))
+    rounded: Weights | None = args.weights or stored
+    dtype = STORED_DTYPES[rounded] if rounded else getattr(torch, args.dtype or default_dtype(config, device))
     weights = sum(prod(shape) for shape in expected_shapes(config).values()) * dtype.itemsize
     available = _memory_of(device)
     found = (
