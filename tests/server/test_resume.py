@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 
 import pytest
 from websockets.asyncio.client import connect
@@ -11,6 +12,7 @@ from websockets.exceptions import InvalidStatus
 from tests.server.client import Client, open_client, speech, text_of, until_active
 from tests.server.conftest import RunningServer, RunServer
 from transom.engine.fake import FakeEngine
+from transom.server.limits import Limits
 from transom.server.resume import ResumeError, SentFrames
 
 
@@ -76,6 +78,31 @@ async def test_a_half_open_connection_is_taken_over(run_server: RunServer) -> No
             await client.until("conversation.item.done")
             await stale.socket.wait_closed()
             assert stale.socket.close_code == 4001
+
+
+async def test_a_key_with_its_only_session_may_take_it_over(run_server: RunServer) -> None:
+    server = run_server(FakeEngine(), api_keys=("one",), limits=Limits(max_sessions_per_key=1))
+    headers = {"Authorization": "Bearer one"}
+    async with open_client(url_of(server, "new"), additional_headers=headers) as stale:
+        token = stale.greeting["resume"]["token"]
+        async with open_client(url_of(server, token), additional_headers=headers) as client:
+            assert client.greeting["session"]["id"] == stale.greeting["session"]["id"]
+            assert await status_of(url_of(server, "new"), headers) == (429, "rate_limit_exceeded")
+
+
+async def test_an_engine_that_stops_before_a_client_tells_its_dialect_closes_with_1011(
+    run_server: RunServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = run_server(FakeEngine())
+    async with open_client(f"{server.realtime_url}?resume=new") as client:
+        await client.append(speech(1))
+        await client.send("unknown")
+        await client.receive("error")
+        server.engine.stop()
+        await client.socket.wait_closed()
+        assert client.socket.close_code == 1011
+    server.stop()
+    assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
 async def test_an_unknown_expired_or_foreign_token_is_refused_with_404(run_server: RunServer) -> None:

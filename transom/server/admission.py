@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -42,26 +43,35 @@ class Admitted:
 
 async def serve_realtime(websocket: WebSocket, services: Services, path_dialect: DialectName | None = None) -> None:
     """Admit one client, or refuse its upgrade, and talk to it until it leaves."""
-    principal: str | None = websocket.state.principal
-    try:
-        with services.quota.hold(principal):
-            admitted = await _admit(websocket, services, path_dialect)
+    with ExitStack() as held:
+        try:
+            admitted = await _admit(websocket, services, path_dialect, held)
+        except TransomError as error:
+            await _refuse(websocket, services, error)
+        else:
             await _run(websocket, services, admitted)
-    except TransomError as error:
-        await _refuse(websocket, services, error)
 
 
-async def _admit(websocket: WebSocket, services: Services, path_dialect: DialectName | None) -> Admitted:
-    """Raises WireError, ResumeError, CapacityError or EngineError; a session to resume can then still be resumed."""
+async def _admit(
+    websocket: WebSocket, services: Services, path_dialect: DialectName | None, held: ExitStack
+) -> Admitted:
+    """``held`` gets the client's part of its key's quota.
+
+    Raises WireError, ResumeError, CapacityError, EngineError or TooManySessionsError; a session to resume can then
+    still be resumed.
+    """
+    principal: str | None = websocket.state.principal
     offers = websocket.scope["subprotocols"]
     handshake = read_handshake(websocket.query_params, websocket.headers, offers, path_dialect=path_dialect)
     received = _received(websocket.query_params.get("received", "0"))
     token = websocket.query_params.get("resume") if services.resume.keep_s > 0 else None
     if token is None or token == NEW_SESSION:
-        origin = Origin(new_id("sess"), websocket.state.principal, SentFrames(KEPT_CHARS) if token else None)
+        held.enter_context(services.quota.hold(principal))
+        origin = Origin(new_id("sess"), principal, SentFrames(KEPT_CHARS) if token else None)
         return _connect(websocket, services, handshake, origin, new_token() if token else None)
-    record = await services.resume.take(token, websocket.state.principal)
+    record = await services.resume.take(token, principal)
     try:
+        held.enter_context(services.quota.hold(principal))  # only now: the session's old connection held one, too
         missed = record.frames.after(received)
         origin = Origin(record.session_id, record.principal, record.frames, record.heard_ms)
         return _connect(websocket, services, handshake, origin, token, missed, record.wire_state)
@@ -136,10 +146,12 @@ async def _run(websocket: WebSocket, services: Services, admitted: Admitted) -> 
         await websocket.accept(subprotocol=admitted.subprotocol)
         await connection.run(admitted.greeting, admitted.missed)
     finally:
-        record = await connection.close()
-        services.lifecycle.unregister(connection)
-        if admitted.token is not None:
-            services.resume.unregister(admitted.token, record)
+        try:
+            record = await connection.close()
+        finally:  # also where that is cancelled
+            services.lifecycle.unregister(connection)
+            if admitted.token is not None:
+                services.resume.unregister(admitted.token, record)
 
 
 async def _refuse(websocket: WebSocket, services: Services, error: TransomError) -> None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from transom.errors import TransomError
+from transom.errors import EngineError, TransomError
 from transom.server.limits import INTERNAL_ERROR, POLICY_VIOLATION
 from transom.server.logs import SessionLog
 from transom.server.outbox import Outbox
@@ -173,7 +173,7 @@ class RealtimeConnection:
         return _limited("idle_timeout", f"nothing was received for {limits.idle_timeout_s:g} s; connect again")
 
     async def _finish_text(self) -> None:
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, EngineError):  # an engine that has stopped has said so
             async with asyncio.timeout(FINISH_TIMEOUT_S):
                 for command in self._wire.settle():
                     await self._execute(command)
