@@ -126,6 +126,17 @@ def test_the_first_settings_are_given_once_also_after_an_error() -> None:
     assert wire.decode(COMMIT) == [Commit(100)]
 
 
+@pytest.mark.parametrize(("update", "rate"), [([], 24_000), ([{"type": "session.update", "model": 3}], 16_000)])
+def test_audio_that_still_waits_is_heard_in_the_end(update: list[dict[str, Any]], rate: int) -> None:
+    wire = wire_session(None)
+    wire.decode(APPEND)
+    for event in update:  # vLLM's, but wrong: it tells the dialect and commands nothing
+        with pytest.raises(WireError):
+            wire.decode(event)
+    assert wire.settle() == [Configure(None), Append(bytes(3), AudioFormat("pcm_s16le", rate))]
+    assert wire.settle() == []
+
+
 UPDATES: dict[DialectName, dict[str, Any]] = {
     "openai": {
         "type": "session.update",

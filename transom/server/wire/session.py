@@ -106,10 +106,10 @@ class WireSession:
         return self._dialect.encode_error(error, event_id)
 
     def settle(self) -> list[Command]:
-        """Nothing more will tell the dialect: take the default for audio that still waits for it."""
-        if self._dialect is not None or not self._early_audio:
+        """No command follows: audio that still waits gets the dialect that is known by now, or the default one."""
+        if not self._early_audio:
             return []
-        self._dialect = self._make(self._default)
+        self._dialect = self._dialect or self._make(self._default)
         return self._begun(self._dialect, [])
 
     def state(self) -> WireState | None:
