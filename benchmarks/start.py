@@ -11,21 +11,15 @@ from __future__ import annotations
 
 import argparse
 import resource
-import socket
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.processes import cpu_seconds
-
-TIMEOUT_S = 120.0
-POLL_S = 0.01
+from benchmarks.processes import cpu_seconds, serving
 
 
 @dataclass(frozen=True)
@@ -42,19 +36,10 @@ def median(times: Sequence[Took]) -> Took:
 
 
 def time_server(options: Sequence[str]) -> Took:
-    """Start a server and ask /readyz until it says yes. Raises RuntimeError if it ends or takes too long."""
-    port = free_port()
-    command = [sys.executable, "-m", "transom.cli", "serve", "--port", str(port), *options]
+    """Start a server and ask /readyz until it says yes."""
     start_s = time.perf_counter()
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        try:
-            while not is_ready(port):
-                if server.poll() is not None or time.perf_counter() - start_s > TIMEOUT_S:
-                    raise RuntimeError(f"{' '.join(command)} was never ready: see what it said above")
-                time.sleep(POLL_S)
-            return Took(time.perf_counter() - start_s, cpu_seconds(server.pid))
-        finally:
-            server.kill()
+    with serving(options) as server:
+        return Took(time.perf_counter() - start_s, cpu_seconds(server.pid))
 
 
 def time_python(code: str) -> Took:
@@ -65,23 +50,6 @@ def time_python(code: str) -> Took:
     wall_s = time.perf_counter() - start_s
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return Took(wall_s, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
-
-
-def is_ready(port: int) -> bool:
-    """Whether a server there takes new clients."""
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=TIMEOUT_S):
-            return True
-    except (urllib.error.URLError, ConnectionError):  # nobody listens yet, or 503
-        return False
-
-
-def free_port() -> int:
-    """A TCP port that was free just now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def main() -> None:

@@ -3,7 +3,8 @@
 A step of n streams takes about a + b n seconds, and every stream needs one each 80 ms. Whether an engine is idle at
 times says little: it runs whoever is ready, and with few at a time it is always busy long before it is full. So a
 line is fitted through the steps, and followed to the step in which all sessions take part. Sessions that are silent
-count as well, for they may speak at any time.
+count as well, for they may speak at any time. While all steps are alike, b is taken for 0: either all streams are in
+each of them, and the line need not be followed far, or streams come one by one, and the engine has time.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from transom.config import TOKEN_MS
 STEP_S = TOKEN_MS / 1000
 MEMORY_STEPS = 200
 MIN_STEPS = 25
-# So many streams of variance are seen through the origin, which makes a line of steps that are all alike.
-PRIOR_VARIANCE = 0.1
+# Less variance than this says nothing of the slope.
+NO_VARIANCE = 0.1
 
 
 @dataclass(frozen=True)
@@ -49,9 +50,8 @@ class StepCost:
         """What a step of so many streams would take; 0 while too few steps have been seen to say."""
         if self.weight < MIN_STEPS:
             return 0.0
-        through_origin = self.seconds / self.streams
-        slope = (self.covariance + PRIOR_VARIANCE * through_origin) / (self.variance + PRIOR_VARIANCE)
-        slope = min(max(slope, 0.0), through_origin)
+        slope = self.covariance / (self.variance + NO_VARIANCE)
+        slope = min(max(slope, 0.0), self.seconds / self.streams)  # through the origin at most
         return self.seconds + slope * (num_streams - self.streams)
 
     def load(self, num_streams: int) -> float:
