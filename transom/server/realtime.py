@@ -182,11 +182,14 @@ class RealtimeConnection:
     def _leave(self, ending: Ending) -> None:
         """Say why the session ends; nothing is told after it."""
         self._ending = ending
+        self._end_text(is_asked_for=ending.close_code == NORMAL_CLOSURE)
         if ending.error is not None:
             self._tell_error(ending.error, None)
-        elif ending.close_code == NORMAL_CLOSURE:
-            self._tell(Ended())
         self._outbox.end()
+
+    def _end_text(self, *, is_asked_for: bool) -> None:
+        if self._wire.dialect_name is not None:
+            self._tell(Ended(is_asked_for))
 
     @property
     def _heard_ms(self) -> int:
@@ -198,6 +201,7 @@ class RealtimeConnection:
     async def _record(self) -> ResumeRecord:
         assert self._frames is not None
         await self._finish_text()
+        self._end_text(is_asked_for=False)
         for frame in self._outbox.drain():
             self._frames.add(frame)
         return ResumeRecord(self.principal, self._session_id, self._wire.state(), self._frames, self._heard_ms)

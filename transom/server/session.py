@@ -121,8 +121,9 @@ class RealtimeSession:
     async def finish(self) -> None:
         """Commit what is there and wait until every turn is answered."""
         self._stop_silence_timer()
-        if self._turn in self._open:
-            with contextlib.suppress(EngineError):  # the engine stops and answers by itself
+        with contextlib.suppress(EngineError):  # the engine stops and answers by itself
+            self._act(self._turns.push(self._intake.end_turn()))  # it may be all that there is of the turn
+            if self._turn in self._open:
                 self._commit(Commit())
         while self._open:
             self._progress.clear()

@@ -150,7 +150,9 @@ class IdleTimedOut:
 
 @dataclass(frozen=True)
 class Ended:
-    """Every turn was answered after :class:`End`; the socket closes next."""
+    """Every turn was answered, and the connection ends; ``is_asked_for``: after :class:`End`."""
+
+    is_asked_for: bool = True
 
 
 # Times of the words in facts count from the start of the session's audio, not of the turn's.

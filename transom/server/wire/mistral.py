@@ -113,7 +113,7 @@ class MistralDialect:
             case Configured():
                 return self._encode_configured()
             case Ended():
-                return [self._done()] if self._undone.num_turns else []
+                return [self._done()] if self._undone.num_turns or self._undone.num_chars else []
             case Answer():
                 return list(fact.events)
             case TurnCommitted() | TurnCleared() | IdleTimedOut():

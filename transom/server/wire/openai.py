@@ -119,7 +119,7 @@ class OpenAIDialect:
             case Configured():
                 return self._encode_configured()
             case Ended():
-                return [server_event("session.closed")]
+                return [server_event("session.closed")] if fact.is_asked_for else []
             case Answer():
                 return list(fact.events)
 
