@@ -33,6 +33,7 @@ APPEND = "input_audio_buffer.append"
         ({"type": "session.update", "session": []}, "missing_required_parameter", "session"),
         ({"type": "session.update", "session": {"audio": 3}}, "invalid_value", "session.audio"),
         ({"type": "no.such.event"}, "unknown_event", "type"),
+        ('{"type": "no.such.event", "event_id": "' + 513 * "m" + '"}', "invalid_value", "event_id"),
         ('{"type": "\\ud800"}', "invalid_json", None),
         ('{"type": "session.update", "session": {"audio": NaN}}', "invalid_json", None),
         ({"type": "response.create"}, "unsupported_event", "type"),

@@ -131,6 +131,7 @@ def test_settings(asked: dict[str, Any], shown: dict[str, Any], command: Command
         (update(context_bias="x"), "invalid_value", "session.context_bias"),
         (update(diarize="yes"), "invalid_value", "session.diarize"),
         (update(speaker_references=3), "invalid_value", "session.speaker_references"),
+        (update(speaker_references={"x" * 65_537: ""}), "invalid_value", "session.speaker_references"),
         (update(turn_detection={"end_threshold": 2}), "invalid_value", "session.turn_detection.end_threshold"),
         (update(turn_detection={"min_silence_ms": -1}), "invalid_value", "session.turn_detection.min_silence_ms"),
         (

@@ -205,6 +205,8 @@ def test_the_flat_beta_shape_is_understood() -> None:
         (audio_input(noise_reduction={}), "invalid_value", "session.audio.input.noise_reduction.type"),
         (audio_input(transcription={"languages": "de"}), "invalid_value", f"{TRANSCRIPTION}.languages"),
         (audio_input(transcription={"keywords": [1]}), "invalid_value", f"{TRANSCRIPTION}.keywords"),
+        (audio_input(transcription={"keywords": [""] * 65_537}), "invalid_value", f"{TRANSCRIPTION}.keywords"),
+        (audio_input(transcription={"prompt": "x" * 65_537}), "invalid_value", f"{TRANSCRIPTION}.prompt"),
         (audio_input(turn_detection=True), "invalid_value", WHERE),
         (audio_input(turn_detection={"type": "none"}), "invalid_value", f"{WHERE}.type"),
         (audio_input(turn_detection={"threshold": 1.01}), "invalid_value", f"{WHERE}.threshold"),

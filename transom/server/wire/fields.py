@@ -9,6 +9,7 @@ from transom.server.wire.messages import WireError
 
 MIN_SAMPLE_RATE = 8_000
 MAX_SAMPLE_RATE = 48_000
+MAX_TEXT_CHARS = 65_536  # settings are kept, shown in events, and kept again for a client that may come back
 
 
 def invalid(param: str, expected: str) -> WireError:
@@ -32,8 +33,8 @@ def optional_mapping(parent: Mapping[str, Any], key: str, where: str) -> Mapping
 def optional_text(parent: Mapping[str, Any], key: str, where: str) -> str | None:
     """The string at ``key``; None if it is absent or null. Raises WireError."""
     value = parent.get(key)
-    if value is not None and not isinstance(value, str):
-        raise invalid(f"{where}.{key}", "a string or null")
+    if value is not None and not (isinstance(value, str) and len(value) <= MAX_TEXT_CHARS):
+        raise invalid(f"{where}.{key}", f"a string of at most {MAX_TEXT_CHARS} characters, or null")
     return value
 
 
@@ -44,6 +45,8 @@ def optional_texts(parent: Mapping[str, Any], key: str, where: str) -> tuple[str
         return None
     if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         raise invalid(f"{where}.{key}", "a list of strings or null")
+    if sum(len(text) + 1 for text in value) > MAX_TEXT_CHARS:
+        raise invalid(f"{where}.{key}", f"a list of at most {MAX_TEXT_CHARS} characters in all")
     return tuple(value)
 
 

@@ -117,9 +117,9 @@ def _speakers(given: Any) -> tuple[str, ...] | None:
     """The names only: the recordings beside them would be kept for nothing. A list of names is what is shown."""
     if given is None:
         return None
-    if isinstance(given, list):
-        return fields.optional_texts({"speaker_references": given}, "speaker_references", "session")
-    return tuple(fields.mapping(given, "session.speaker_references", " of recordings by name, or null"))
+    if not isinstance(given, list):
+        given = list(fields.mapping(given, "session.speaker_references", " of recordings by name, or null"))
+    return fields.optional_texts({"speaker_references": given}, "speaker_references", "session")
 
 
 def _turn_detection(current: Mapping[str, Any] | None, given: Any) -> dict[str, Any] | None:

@@ -10,6 +10,8 @@ from pydantic_core import from_json
 
 from transom.server.wire.messages import ClientEvent, WireError
 
+MAX_EVENT_ID_CHARS = 512
+
 
 def parse_event(frame: str | bytes) -> ClientEvent:
     """Read one frame as a JSON object; a binary frame is read as the JSON text it may hold."""
@@ -32,8 +34,11 @@ def kind_of(event: ClientEvent) -> str:
 
 
 def event_id_of(event: ClientEvent) -> str | None:
-    """The client's own name of an event."""
+    """The client's own name of an event. Raises WireError for one that is too long to be echoed."""
     event_id = event.get("event_id")
+    if isinstance(event_id, str) and len(event_id) > MAX_EVENT_ID_CHARS:
+        message = f"an 'event_id' may be {MAX_EVENT_ID_CHARS} characters long"
+        raise WireError("invalid_value", message, param="event_id")
     return event_id if isinstance(event_id, str) else None
 
 
