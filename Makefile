@@ -8,13 +8,17 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 0
 
-.PHONY: demo test test-browser test-clients lint format clean
+.PHONY: demo test test-long test-browser test-clients lint format clean
 
 demo: $(VENV)/.demo
 	PATH="$(abspath $(BIN)):$$PATH" clients/demo.sh
 
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest
+
+# Ten thousand random sequences of what clients can do, instead of the few hundred of make test.
+test-long: $(VENV)/.dev
+	$(BIN)/python -m pytest -m long
 
 # Needs Debian's packages chromium and chromium-driver (or others of their kind on the PATH).
 test-browser: $(VENV)/.browser
