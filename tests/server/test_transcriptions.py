@@ -272,6 +272,21 @@ def test_an_upload_that_is_too_large_is_refused_while_it_comes_in(is_declared: b
     assert (response.status_code, error["code"], error["param"]) == (413, "upload_too_large", "file")
 
 
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [("file", recording(1)), ("more", recording(1))],
+        [("file", recording(1)), ("prompt", (None, bytes(65_537)))],
+        [("file", recording(1)), *[("keywords[]", (None, b"x"))] * 257],
+    ],
+    ids=["files", "long field", "fields"],
+)
+async def test_a_form_that_would_fill_the_memory_is_refused(parts: list[Any]) -> None:
+    async with http_client(make_app(FakeEngine())) as http:
+        response = await http.post(PATH, files=parts)
+    assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
 @pytest.mark.parametrize("stream", ["false", "true"])
 async def test_a_client_that_leaves_frees_its_place(stream: str) -> None:
     script = Script(stall_at_token=10)

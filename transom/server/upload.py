@@ -1,6 +1,7 @@
 """A bound on the size of uploads that counts while the bytes come in, before anything is parsed or kept.
 
-Starlette writes a file that is being uploaded to disk; the bound ends the upload where it is passed.
+Starlette writes a file that is being uploaded to disk, but keeps small files and all other fields in memory: of
+those, a form has few. The bound ends the upload where it is passed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,16 @@ from starlette.types import Message, Receive
 
 from transom.server.problems import Problem
 
+FORM_LIMITS = {"max_files": 1, "max_fields": 256, "max_part_size": 64 * 1024}
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+class SmallForm(Request):
+    """A request with as much of a form as Transom has a use for; more is answered with 400."""
+
+    def form(self, **limits: Any) -> Any:
+        """The form; Starlette's own limits let a thousand files of 1 MiB stay in memory."""
+        return super().form(**{**FORM_LIMITS, **limits})
 
 
 def bounded_route(max_bytes: int) -> type[APIRoute]:
@@ -29,7 +39,7 @@ def bounded_route(max_bytes: int) -> type[APIRoute]:
                 declared = request.headers.get("content-length", "")
                 if declared.isdecimal() and int(declared) > max_bytes:
                     raise _too_large(max_bytes)
-                return await handle(Request(request.scope, _bounded(request.receive, max_bytes)))
+                return await handle(SmallForm(request.scope, _bounded(request.receive, max_bytes)))
 
             return handle_bounded
 
