@@ -53,6 +53,11 @@ def test_a_short_file_is_one_turn_whatever_its_pauses() -> None:
     assert turn_ends_ms(cut(sound(3000, 1000, 3000, 400))) == []
 
 
+def test_a_low_threshold_still_leaves_pauses() -> None:
+    speech = sound(4000, 1000, MIN_TURN_MS, 1000, 2000)
+    assert turn_ends_ms(cut(speech, detection=TurnDetection(threshold=0.1))) == turn_ends_ms(cut(speech)) != []
+
+
 def test_a_turn_ends_in_the_middle_of_its_first_pause_after_some_seconds() -> None:
     (end,) = turn_ends_ms(cut(sound(4000, 1000, MIN_TURN_MS, 1000, 2000)))
     assert abs(end - (5000 + MIN_TURN_MS + 250)) <= 32

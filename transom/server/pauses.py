@@ -18,7 +18,6 @@ from transom.server.file_session import MakeSplitter, Piece
 from transom.server.wire.messages import TurnDetection
 
 SAMPLES_PER_MS = 16
-HYSTERESIS = 0.15
 MIN_TURN_MS = 8_000
 LONG_TURN_MS = 14_000
 SHORT_PAUSE_MS = 160
@@ -35,8 +34,7 @@ class PauseSplitter:
 
     def __init__(self, vad: Vad, detection: TurnDetection) -> None:
         self._vad = vad
-        end_threshold = detection.end_threshold
-        self._threshold = detection.threshold - HYSTERESIS if end_threshold is None else end_threshold
+        self._threshold = detection.low_threshold
         self._pause_ms = detection.silence_duration_ms
         self._held: Samples = np.zeros(0, np.float32)
         self._held_start = self._turn_start = self._speech_end = self._frame_end = 0

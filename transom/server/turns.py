@@ -21,8 +21,6 @@ from transom.server.wire.messages import TurnDetection
 SAMPLES_PER_MS = 16
 ONSET_FRAMES = 2
 ONSET_WINDOW_FRAMES = 3
-_HYSTERESIS = 0.15
-_MIN_END_THRESHOLD = 0.01
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +165,7 @@ class TurnTaker:
         return self._tell_start()
 
     def _judge_in_speech(self, probability: float, frame_end: int, detection: TurnDetection) -> list[Action]:
-        if probability >= _end_threshold(detection):
+        if probability >= detection.low_threshold:
             self._speech_end = frame_end
             return []
         if frame_end - self._speech_end < detection.silence_duration_ms * SAMPLES_PER_MS:
@@ -213,9 +211,3 @@ class TurnTaker:
         self._partial_frame_samples = 0
         self._recent.clear()
         self._idle_start = self._speech_end = self._now
-
-
-def _end_threshold(detection: TurnDetection) -> float:
-    """Below it a frame of speech is silence; never so low that no frame can be."""
-    threshold = detection.end_threshold
-    return max(detection.threshold - _HYSTERESIS if threshold is None else threshold, _MIN_END_THRESHOLD)

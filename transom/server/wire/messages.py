@@ -18,6 +18,8 @@ ClientEvent = Mapping[str, Any]
 ServerEvent = dict[str, Any]
 DialectName = Literal["openai", "openai-beta", "vllm", "mistral"]
 ErrorType = Literal["invalid_request_error", "server_error"]
+HYSTERESIS = 0.15
+MIN_LOW_THRESHOLD = 0.01
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class TurnDetection:
     silence_duration_ms: int = 500
     idle_timeout_ms: int | None = None
     end_threshold: float | None = None
+
+    @property
+    def low_threshold(self) -> float:
+        """Below it a frame of speech is silence; never so low that no frame can be."""
+        low = self.threshold - HYSTERESIS if self.end_threshold is None else self.end_threshold
+        return max(low, MIN_LOW_THRESHOLD)
 
 
 @dataclass(frozen=True)
