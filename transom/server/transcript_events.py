@@ -13,6 +13,7 @@ from typing import Any
 
 from transom.engine.api import TextDelta, Word
 from transom.server.transcript import Segment, Transcript, segments_of
+from transom.server.wire.events import openai_usage, token_usage, words_json
 
 Json = dict[str, Any]
 UNKNOWN_LANGUAGE = "und"  # ISO 639: undetermined
@@ -36,23 +37,10 @@ def to_verbose_json(transcript: Transcript, language: str, granularities: Sequen
     return body
 
 
-def words_json(words: Sequence[Word]) -> list[Json]:
-    """Words in OpenAI's form, times in seconds."""
-    return [{"word": word.text, "start": word.start_ms / 1000, "end": word.end_ms / 1000} for word in words]
-
-
 def usage_of(transcript: Transcript) -> Json:
     """OpenAI's ``usage`` in tokens, and beside it vLLM's names of the same counts."""
     heard, said = transcript.audio_tokens, transcript.text_tokens
-    return {
-        "type": "tokens",
-        "input_tokens": heard,
-        "output_tokens": said,
-        "total_tokens": heard + said,
-        "input_token_details": {"audio_tokens": heard, "text_tokens": 0},
-        "prompt_tokens": heard,
-        "completion_tokens": said,
-    }
+    return openai_usage(heard, said) | token_usage(heard, said)
 
 
 class ChunkEncoder:

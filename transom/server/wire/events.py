@@ -48,12 +48,12 @@ def token_usage(audio_tokens: int, text_tokens: int) -> dict[str, int]:
     return {"prompt_tokens": audio_tokens, "completion_tokens": text_tokens, "total_tokens": total}
 
 
-def openai_usage(result: TurnCompleted) -> dict[str, Any]:
+def openai_usage(audio_tokens: int, text_tokens: int) -> dict[str, Any]:
     """OpenAI's usage in tokens; one audio token is 80 ms."""
     return {
         "type": "tokens",
-        "input_tokens": result.audio_tokens,
-        "output_tokens": result.text_tokens,
-        "total_tokens": result.audio_tokens + result.text_tokens,
-        "input_token_details": {"audio_tokens": result.audio_tokens, "text_tokens": 0},
+        "input_tokens": audio_tokens,
+        "output_tokens": text_tokens,
+        "total_tokens": audio_tokens + text_tokens,
+        "input_token_details": {"audio_tokens": audio_tokens, "text_tokens": 0},
     }

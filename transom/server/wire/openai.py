@@ -193,7 +193,7 @@ class OpenAIDialect:
             "completed",
             result.turn,
             transcript=result.text,
-            usage=openai_usage(result),
+            usage=openai_usage(result.audio_tokens, result.text_tokens),
             words=words_json(result.words),
             **loop_mark(result),
         )
