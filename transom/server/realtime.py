@@ -21,11 +21,12 @@ from transom.errors import EngineError, TransomError
 from transom.server.limits import INTERNAL_ERROR, POLICY_VIOLATION
 from transom.server.logs import SessionLog
 from transom.server.outbox import Outbox
+from transom.server.pace import PaceWatch
 from transom.server.resume import ResumeRecord, SentFrames
 from transom.server.services import Services
 from transom.server.session import RealtimeSession
 from transom.server.stream_metrics import StreamMetrics
-from transom.server.wire.messages import Command, Configure, End, Ended, Fact, ServerEvent, WireError
+from transom.server.wire.messages import Append, Command, Configure, End, Ended, Fact, ServerEvent, WireError
 from transom.server.wire.parse import event_id_of, parse_event
 from transom.server.wire.session import WireSession
 
@@ -73,6 +74,8 @@ class RealtimeConnection:
         self._metrics = StreamMetrics(services.metrics, wire.dialect_name)
         self._log = SessionLog(logger, origin.session_id, wire.dialect_name)
         self._told_unsupported: set[str] = set()
+        self._pace = PaceWatch()
+        self._has_told_pace = False
         self._ending: Ending | None = None
         self._reading: asyncio.Timeout | None = None
         self._is_closed = asyncio.Event()
@@ -226,6 +229,8 @@ class RealtimeConnection:
             return
         if isinstance(command, Configure):
             self._note_unsupported(command.unsupported)
+        if isinstance(command, Append):
+            self._note_pace(command)
         num_samples = self._session.received_samples
         await self._session.execute(command)
         self._metrics.audio_received((self._session.received_samples - num_samples) / self._sample_rate)
@@ -249,6 +254,19 @@ class RealtimeConnection:
         if new:
             self._told_unsupported.update(new)
             self._log.warning("accepted without effect: %s", ", ".join(new))
+
+    def _note_pace(self, append: Append) -> None:
+        declared = append.format.sample_rate
+        audio_s = len(append.audio) / append.format.bytes_per_second
+        rate = self._pace.arrived(self._loop.time(), audio_s, declared)
+        if rate is not None and not self._has_told_pace:
+            self._has_told_pace = True
+            self._log.warning(
+                "audio declared as %d Hz arrives as fast as live audio of %d Hz; if it is live, its text is wrong: "
+                "declare the rate that it has",
+                declared,
+                rate,
+            )
 
     def _tell_error(self, error: WireError, event_id: str | None) -> None:
         self._log.told_error(error.code, error.param)
