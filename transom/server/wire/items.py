@@ -21,11 +21,6 @@ class ItemLog:
         self._previous_ids: dict[str, str | None] = {}
         self._known: dict[str, dict[str, Any]] = {}
 
-    @property
-    def unfinished_ids(self) -> tuple[str, ...]:
-        """Items that were told and have no result yet, oldest first."""
-        return tuple(self._open_ids.values())
-
     def id_of(self, turn: int) -> str:
         """The id of a turn that has no result yet; chosen when it is first asked for."""
         return self._open_ids.setdefault(turn, new_id("item"))

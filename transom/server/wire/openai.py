@@ -129,7 +129,7 @@ class OpenAIDialect:
 
     def state(self) -> WireState:
         """What another connection needs to go on in the same way."""
-        return WireState(self.name, self.session.to_json(), self._items.last_id, self._items.unfinished_ids)
+        return WireState(self.name, self.session.to_json(), self._items.last_id)
 
     def _decode_update(self, event: ClientEvent) -> Configure:
         session = event.get("session")

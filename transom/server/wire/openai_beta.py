@@ -7,6 +7,7 @@ session, which is also in use, by ``session.updated``; an item is told once, as 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 
 from transom.server.wire.events import server_event
 from transom.server.wire.messages import (
@@ -81,5 +82,4 @@ class OpenAIBetaDialect:
 
     def state(self) -> WireState:
         """What another connection needs to go on in the same way."""
-        ga = self._ga.state()
-        return WireState(self.name, ga.settings, ga.last_item_id, ga.unfinished_item_ids)
+        return replace(self._ga.state(), dialect=self.name)
