@@ -22,9 +22,7 @@ from transom.server.lifecycle import Lifecycle
 from transom.server.wire.messages import DialectName
 
 DialectLabel = DialectName | Literal["undecided", "http"]
-RefusalReason = Literal[
-    "capacity", "draining", "engine", "key_limit", "origin", "rate_limit", "request", "too_large", "unauthorized"
-]
+RefusalReason = Literal["capacity", "draining", "engine", "key_limit", "origin", "request", "unauthorized"]
 Outcome = Literal["completed", "failed"]
 
 TOKEN_S = 0.08
