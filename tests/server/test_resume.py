@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import weakref
 
 import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from tests.server.client import Client, open_client, speech, text_of, until_active
+from tests.server.client import Client, open_client, speech, text_of, until_active, until_true
 from tests.server.conftest import RunningServer, RunServer
 from transom.engine.fake import FakeEngine
 from transom.server.limits import Limits
-from transom.server.resume import ResumeError, SentFrames
+from transom.server.resume import ResumeError, ResumeRecord, ResumeStore, SentFrames
 
 
 def url_of(server: RunningServer, token: str, received: int = 0) -> str:
@@ -147,3 +148,29 @@ def test_frames_are_kept_as_far_back_as_there_is_room() -> None:
     for wrong in (0, 4, -1):
         with pytest.raises(ResumeError, match="the last 2 are kept"):
             frames.after(wrong)
+
+
+def record_of(frame: str) -> ResumeRecord:
+    frames = SentFrames(max_chars=100)
+    frames.add(frame)
+    return ResumeRecord(None, "sess_1", None, frames, 0)
+
+
+async def test_what_is_kept_of_all_sessions_is_bounded_and_the_oldest_is_forgotten_first() -> None:
+    store = ResumeStore(keep_s=60, max_chars=10)
+    for token in ("a", "b", "c"):
+        store.unregister(token, record_of(4 * token))
+    with pytest.raises(ResumeError):
+        await store.take("a", None)
+    assert (await store.take("b", None)).frames.after(0) == ["bbbb"]
+    store.unregister("d", record_of("dddddd"))
+    assert (await store.take("c", None)).frames.after(0) == ["cccc"]
+
+
+async def test_text_does_not_stay_in_memory_when_its_time_is_over() -> None:
+    store = ResumeStore(keep_s=0.001)
+    record = record_of("text")
+    kept = weakref.ref(record)
+    store.unregister("a", record)
+    del record
+    await until_true(lambda: kept() is None)

@@ -7,14 +7,14 @@ kept holds no place in the engine and is plain data, but for the frames that the
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
 from transom.errors import TransomError
+from transom.server.limits import MIB
 from transom.server.wire.state import WireState
 
 RESUMED_ELSEWHERE = 4001
@@ -35,16 +35,16 @@ class SentFrames:
     def __init__(self, max_chars: int) -> None:
         self._max_chars = max_chars
         self._frames: deque[str] = deque()
-        self._num_chars = 0
+        self.num_chars = 0
         self._num_frames = 0
 
     def add(self, frame: str) -> None:
         """The next frame; the oldest ones make room for it."""
         self._frames.append(frame)
         self._num_frames += 1
-        self._num_chars += len(frame)
-        while self._num_chars > self._max_chars and len(self._frames) > 1:
-            self._num_chars -= len(self._frames.popleft())
+        self.num_chars += len(frame)
+        while self.num_chars > self._max_chars and len(self._frames) > 1:
+            self.num_chars -= len(self._frames.popleft())
 
     def after(self, num_received: int) -> list[str]:
         """All but the first ``num_received``. Raises ResumeError if some of them are not kept, or never were."""
@@ -80,13 +80,17 @@ class LiveConnection(Protocol):
 
 
 class ResumeStore:
-    """Lost sessions by token, in memory. ``keep_s`` of 0 keeps none, and no token is given."""
+    """Lost sessions by token, in memory, for ``keep_s`` each; 0 keeps none, and no token is given.
 
-    def __init__(self, keep_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+    Used from the event loop's thread only. Beyond ``max_chars`` of frames the oldest sessions are forgotten early.
+    """
+
+    def __init__(self, keep_s: float, max_chars: int = 128 * MIB) -> None:
         self.keep_s = keep_s
-        self._clock = clock
+        self._max_chars = max_chars
+        self._num_chars = 0
         self._live: dict[str, LiveConnection] = {}
-        self._lost: dict[str, tuple[float, ResumeRecord]] = {}
+        self._lost: dict[str, tuple[asyncio.TimerHandle, ResumeRecord]] = {}
 
     def register(self, token: str, connection: LiveConnection) -> None:
         """A connection that could be lost."""
@@ -95,27 +99,29 @@ class ResumeStore:
     def unregister(self, token: str, record: ResumeRecord | None) -> None:
         """It is closed; ``record`` is what to keep of it."""
         self._live.pop(token, None)
-        self._expire()
         if record is not None:
-            self._lost[token] = (self._clock() + self.keep_s, record)
+            timer = asyncio.get_running_loop().call_later(self.keep_s, self._remove, token)
+            self._lost[token] = (timer, record)
+            self._num_chars += record.frames.num_chars
+            while self._num_chars > self._max_chars:
+                self._remove(next(iter(self._lost)))
 
     async def take(self, token: str, principal: str | None) -> ResumeRecord:
         """The session of a token, which only the key that began it may have. Raises ResumeError."""
         live = self._live.get(token)
         if live is not None and live.principal == principal:
             await live.finish(RESUMED_ELSEWHERE, "the session goes on in another connection")
-        self._expire()
-        _, record = self._lost.get(token, (0.0, None))
+        _, record = self._lost.get(token, (None, None))
         if record is None or record.principal != principal:
             message = f"no session to resume: they are kept for {self.keep_s:g} s; begin a new one with ?resume=new"
             raise ResumeError(404, "session_not_found", message)
-        del self._lost[token]
+        self._remove(token)
         return record
 
-    def _expire(self) -> None:
-        now = self._clock()
-        for token in [token for token, (expires, _) in self._lost.items() if expires <= now]:
-            del self._lost[token]
+    def _remove(self, token: str) -> None:
+        timer, record = self._lost.pop(token)
+        timer.cancel()
+        self._num_chars -= record.frames.num_chars
 
 
 def new_token() -> str:
