@@ -53,6 +53,12 @@ def test_channels_are_averaged(tmp_path: Path) -> None:
     assert np.array_equal(read_audio(tmp_path / "a.wav"), left / 2)
 
 
+def test_a_block_of_many_channels_is_shorter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transom.audio.files.MAX_BLOCK_VALUES", 160_000)
+    soundfile.write(tmp_path / "a.wav", np.stack([tone(16_000, 3)] * 100, axis=1), 16_000)
+    assert [len(block) for block in iter_audio(tmp_path / "a.wav")][:-1] == [1600] * 30
+
+
 def test_blocks_join_to_the_whole_file(tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", tone(44_100), 44_100)
     blocks = list(iter_audio(tmp_path / "a.wav", block_seconds=0.1))

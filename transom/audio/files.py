@@ -16,6 +16,7 @@ from transom.errors import AudioError
 
 Samples = NDArray[np.float32]
 
+MAX_BLOCK_VALUES = 1 << 23  # a file may have a thousand channels, and say that it has 768,000 frames a second
 _REMEDY = "wav, flac, ogg (Vorbis or Opus), mp3 and aiff files work; convert others with: ffmpeg -i FILE out.wav"
 _FFMPEG_REMEDY = "m4a, mp4, webm and aac files work where the program ffmpeg is installed"
 
@@ -77,7 +78,8 @@ class _ContentError(Exception):
 
 def _resampled(file: soundfile.SoundFile, block_seconds: float, target_rate: int) -> Iterator[Samples]:
     resampler = Resampler(file.samplerate, target_rate)
-    for block in _checked(_mono_blocks(file, max(1, round(block_seconds * file.samplerate)))):
+    block_frames = min(round(block_seconds * file.samplerate), MAX_BLOCK_VALUES // file.channels)
+    for block in _checked(_mono_blocks(file, max(1, block_frames))):
         yield resampler.push(block)
     yield resampler.flush()
 
