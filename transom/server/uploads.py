@@ -93,7 +93,8 @@ class UploadGate:
     ) -> None:
         status, code, reason = _judge(error)
         self._services.metrics.stream_refused(reason)
-        headers = {"Retry-After": str(self._services.settings.retry_after_s), "Connection": "close"}
+        # The connection stays: to close it on a client that is still sending would take the answer from it.
+        headers = {"Retry-After": str(self._services.settings.retry_after_s)}
         await problem(status, code, str(error), headers=headers)(scope, receive, send)
 
 
