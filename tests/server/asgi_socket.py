@@ -26,6 +26,11 @@ class ManualLoop(asyncio.SelectorEventLoop):
     def time(self) -> float:
         return self.now_s
 
+    @property
+    def num_timers(self) -> int:
+        """Timers that have not fired."""
+        return sum(not timer.cancelled() for timer in self._scheduled)  # type: ignore[attr-defined]
+
     def settle(self) -> None:
         """Let everything happen that can happen now."""
         self.run_until_complete(self._until_quiet())

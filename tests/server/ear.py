@@ -77,6 +77,14 @@ class Ear:
             self._format = audio_format
         self._bytes += audio
 
+    def flush(self) -> None:
+        """What the resampler holds is heard now; part of a sample still waits for the rest of it."""
+        num_whole = len(self._bytes) // (size := sample_bytes(self._format.encoding)) * size
+        rest = bytes(self._bytes[num_whole:])
+        self._ms_before = self.turn_ms
+        self._end_piece()
+        self._bytes += rest
+
     def end_turn(self, *, is_committed: bool) -> None:
         self._end_piece()
         samples = np.concatenate([np.zeros(0, np.float32), *self._pieces])

@@ -91,6 +91,7 @@ class ModelClient:
         self.view: View = self._make_view()
         self.num_received = 0
         self.has_ended = False
+        self.lost_at_s = 0.0
         self.expected_errors: Counter[tuple[str, str | None]] = Counter()
         self.doubtful_commits: list[str | None] = []
         self.item_questions: set[str | None] = set()
@@ -257,6 +258,13 @@ class ModelClient:
         read = self.now.socket.written[: self.now.num_read]
         return [event["item_id"] for event in read if event["type"] == "input_audio_buffer.committed"]
 
+    def has_waited(self, *, has_stopped: bool) -> None:
+        """Time went by. ``has_stopped``: a turn ended in it, as its speech had not gone on."""
+        if has_stopped:
+            self.now.ear.flush()
+        elif self.now.has_detection and not self._detects:
+            self.now.is_vague = True  # the detector was switched off while this could have happened
+
     def end(self) -> None:
         """No audio follows; vLLM's clients hang up after the last answer."""
         self._unsent = b""
@@ -272,8 +280,10 @@ class ModelClient:
         if self.entry.dialect != "vllm":
             self.expect_finish()
 
-    def lose(self) -> None:
+    def lose(self, loop: ManualLoop) -> None:
         """The connection is lost; what the server has of it is all that counts."""
+        if not self.now.socket.is_gone:
+            self.lost_at_s = loop.now_s
         self.now.is_cut_off = True
         if self._early:
             self._decide()
