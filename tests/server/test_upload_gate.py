@@ -12,7 +12,7 @@ from tests.server.conftest import RunningServer, RunServer
 from tests.server.uploads import wav
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import Script
-from transom.server.limits import Limits
+from transom.server.limits import Limits, limit_rules
 
 PATH = "/v1/audio/transcriptions"
 
@@ -79,5 +79,23 @@ async def test_a_client_that_leaves_makes_room(run_server: RunServer) -> None:
         await until_active(engine, 1)
         lost.cancel()
     await until_true(lambda: engine.stats().active_sessions == 0)
+    async with httpx.AsyncClient(timeout=20) as http:
+        assert (await upload(http, server)).status_code == 200
+
+
+async def test_an_upload_whose_bytes_stop_coming_loses_its_place(run_server: RunServer) -> None:
+    rule = next(rule for rule in limit_rules() if rule.name == "idle_timeout_s")
+    server = run_server(FakeEngine(max_sessions=1), limits=Limits(idle_timeout_s=0.2))
+
+    head = (
+        f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n"
+        "Content-Type: multipart/form-data; boundary=x\r\n\r\n--x\r\n"
+    )
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(head.encode())
+    answer = (await asyncio.wait_for(reader.read(), 20)).decode()
+    writer.close()
+    assert answer.startswith(f"HTTP/1.1 {rule.http_status} ")
+    assert f'"code":"{rule.code}"' in answer
     async with httpx.AsyncClient(timeout=20) as http:
         assert (await upload(http, server)).status_code == 200

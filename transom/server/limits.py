@@ -34,7 +34,11 @@ class Limits:
         None, "length of a realtime session in seconds", code="session_expired", close=POLICY_VIOLATION
     )
     idle_timeout_s: float | None = _limit(
-        1800.0, "seconds a realtime session may send nothing", code="idle_timeout", close=POLICY_VIOLATION
+        1800.0,
+        "seconds a realtime session, or an upload on its way, may send nothing",
+        code="idle_timeout",
+        close=POLICY_VIOLATION,
+        http=408,
     )
     max_sessions_per_key: int | None = _limit(
         None, "realtime sessions and uploads of one API key at a time", code="rate_limit_exceeded", http=429

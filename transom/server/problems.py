@@ -16,6 +16,7 @@ REASONS = {
     400: "The request is malformed, or asks for something that does not exist here.",
     401: "The API key is missing or wrong.",
     404: "There is no such thing.",
+    408: "The upload stopped coming.",
     413: "The upload is larger than this server takes.",
     429: "This key has as many sessions as it may have; Retry-After says when to try again.",
     500: "The request failed here; the server's log says why.",

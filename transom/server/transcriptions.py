@@ -41,7 +41,7 @@ from transom.server.upload import bounded_route
 
 CLIENT_LEFT = 499  # nginx's status; nobody reads it
 MULTIPART = "multipart/form-data"
-ERRORS = error_responses([400, 401, 413, 429, 500, 503])
+ERRORS = error_responses([400, 401, 408, 413, 429, 500, 503])
 FORMATS: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The transcript, in the form that response_format and stream ask for.",

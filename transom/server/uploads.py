@@ -1,7 +1,8 @@
 """What an upload shares with a realtime session: it counts for its key and in the metrics, and a drain waits for it.
 
 A middleware around the routes of uploads, inside :mod:`transom.server.security`: a request is counted from its first
-byte to the last of its answer, so that no more files come in at a time than the engine has places.
+byte to the last of its answer, so that no more files come in at a time than the engine has places. One whose bytes
+stop coming loses its place.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transom.errors import CapacityError
 from transom.server.lifecycle import DrainingError
 from transom.server.metrics import RefusalReason
-from transom.server.problems import problem
+from transom.server.problems import Problem, problem
 from transom.server.security import TooManySessionsError
 from transom.server.services import Services
 
@@ -57,7 +58,7 @@ class UploadGate:
             except (TooManySessionsError, DrainingError, CapacityError) as error:
                 await self._refuse(error, scope, receive, send)
             else:
-                await self._app(scope, receive, self._watched(held, scope["state"], send))
+                await self._app(scope, self._patient(receive), self._watched(held, scope["state"], send))
 
     def _hold(self, held: ExitStack, state: dict[str, Any]) -> None:
         held.enter_context(self._services.quota.hold(state["principal"]))
@@ -73,6 +74,24 @@ class UploadGate:
 
     def _release(self) -> None:
         self._num_uploads -= 1
+
+    def _patient(self, receive: Receive) -> Receive:
+        idle_timeout_s = self._services.settings.limits.idle_timeout_s
+        is_whole = False
+
+        async def patient() -> Message:
+            nonlocal is_whole
+            try:
+                async with asyncio.timeout(None if is_whole else idle_timeout_s):
+                    message = await receive()
+            except TimeoutError as error:
+                text = f"nothing was received for {idle_timeout_s:g} s; send the file again"
+                headers = {"Connection": "close"}
+                raise Problem(HTTPStatus.REQUEST_TIMEOUT, "idle_timeout", text, headers=headers) from error
+            is_whole = not message.get("more_body", False)
+            return message
+
+        return patient
 
     def _watched(self, held: ExitStack, state: dict[str, Any], send: Send) -> Send:
         metrics = self._services.metrics
