@@ -49,7 +49,7 @@ FORMATS: dict[int | str, dict[str, Any]] = {
             "application/json": {"schema": {"type": "object", "required": ["text"]}},
             "text/plain": {"schema": {"type": "string"}},
             "text/vtt": {"schema": {"type": "string"}},
-            "text/event-stream": {"schema": {"type": "string"}},
+            "text/event-stream": {},  # a schema would be taken for that of an event
         },
     }
 }
