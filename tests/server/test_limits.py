@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 from dataclasses import replace
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from tests.server.asgi_socket import AsgiSocket
 from tests.server.client import Client, kinds_of, open_client, speech, text_of, until_active
 from tests.server.conftest import RunServer
+from tests.server.in_process import InProcess
 from transom.engine.fake import FakeEngine
 from transom.server.limits import Limits, limit_rules
 from transom.server.settings import ServerSettings
@@ -28,31 +31,36 @@ async def until_closed(client: Client) -> list[dict[str, Any]]:
     return client.seen[num_seen:]
 
 
+def append(world: InProcess, client: AsgiSocket, audio: bytes) -> None:
+    world.ask(client, "input_audio_buffer.append", audio=base64.b64encode(audio).decode())
+
+
 @pytest.mark.parametrize(
-    ("name", "value"), [("max_session_s", 0.3), ("idle_timeout_s", 0.3), ("max_realtime_factor", 0.001)]
+    ("name", "value"), [("max_session_s", 9.0), ("idle_timeout_s", 9.0), ("max_realtime_factor", 0.001)]
 )
-async def test_a_session_past_its_limit_gets_its_text_an_error_and_the_close_code(
-    run_server: RunServer, name: str, value: Any
-) -> None:
-    engine = FakeEngine()
-    server = run_server(engine, limits=replace(Limits(), **{name: value}))
-    async with open_client(server.realtime_url + "?model=m") as client:
-        await client.append(speech(61))
-        events = await until_closed(client)
-        assert kinds_of(events) == ["delta", "committed", "added", "delta", "completed", "done", "error"]
-        assert text_of(events) == client.transcripts()[0] != ""
-        assert events[-1]["error"]["code"] == RULES[name].code
-        assert client.socket.close_code == RULES[name].close_code
-    await until_active(engine, 0)
+def test_a_session_past_its_limit_gets_its_text_an_error_and_the_close_code(name: str, value: Any) -> None:
+    engine = FakeEngine(own_thread=False)
+    with InProcess(engine, limits=replace(Limits(), **{name: value})) as world:
+        client = world.connect(query="model=m")
+        append(world, client, speech(61))
+        assert (client.close_code is None) == name.endswith("_s")
+        world.loop.advance(9)
+        world.pump()
+    events = client.written[1:]
+    assert kinds_of(events)[-6:] == ["committed", "added", "delta", "completed", "done", "error"]
+    assert text_of(events) == events[-3]["transcript"] != ""
+    assert events[-1]["error"]["code"] == RULES[name].code
+    assert client.close_code == RULES[name].close_code
+    assert engine.stats().active_sessions == 0
 
 
-async def test_a_silent_client_is_not_idle_while_it_sends(run_server: RunServer) -> None:
-    server = run_server(FakeEngine(), limits=Limits(idle_timeout_s=0.5))
-    async with open_client(server.realtime_url + "?model=m") as client:
+def test_a_silent_client_is_not_idle_while_it_sends() -> None:
+    with InProcess(FakeEngine(own_thread=False), limits=Limits(idle_timeout_s=9.0)) as world:
+        client = world.connect(query="model=m")
         for _ in range(5):
-            await client.append(b"")
-            with pytest.raises(TimeoutError):
-                await client.next(timeout_s=0.2)
+            append(world, client, b"")
+            world.loop.advance(8)
+        assert client.close_code is None
 
 
 async def test_a_message_beyond_its_size_closes_with_1009(run_server: RunServer) -> None:
