@@ -12,6 +12,9 @@ from torch.overrides import TorchFunctionMode
 from transom.config import ModelConfig
 from transom.decoder.stack import Decoder
 from transom.encoder.stack import Encoder
+from transom.layers.attention import PagedAttention
+from transom.layers.feed_forward import SwiGLU
+from transom.layers.packed import PackedLinear, can_pack, pack_linears
 
 
 class SpeechModel(nn.Module):
@@ -33,10 +36,25 @@ class SpeechModel(nn.Module):
         """Where the weights are."""
         return self.decoder.embed_tokens.weight.device
 
+    def pack(self) -> None:
+        """Join the projections that share an input, and pack all linear layers. For float32 on the CPU."""
+        for module in self.modules():
+            if isinstance(module, PagedAttention | SwiGLU):
+                module.pack()
+        pack_linears(self)
+        self.decoder.head = PackedLinear(self.decoder.embed_tokens.weight, None)
+
 
 def build_model(config: ModelConfig, tensors: Mapping[str, torch.Tensor], device: torch.device) -> SpeechModel:
-    """A model that uses ``tensors`` (see ``weights.checkpoint``) themselves: on the CPU nothing is copied."""
-    return lay_out(config, tensors).to(device=device, dtype=next(iter(tensors.values())).dtype).eval()
+    """A model of ``tensors`` (see ``weights.checkpoint``).
+
+    On the CPU it uses them as they are, mapped from a file perhaps, and copies nothing, unless they are float32: then
+    its linear layers are packed.
+    """
+    model = lay_out(config, tensors).to(device=device, dtype=next(iter(tensors.values())).dtype).eval()
+    if can_pack(model.device, model.dtype):
+        model.pack()
+    return model
 
 
 def lay_out(config: ModelConfig, tensors: Mapping[str, torch.Tensor]) -> SpeechModel:

@@ -1,42 +1,31 @@
-"""Paged attention on the CPU: rows gathered by index, then one torch SDPA for all streams alike.
+"""Paged attention on the CPU.
 
-Streams with the same number of query rows run as one batch (in the steady state that is all of them), padded only
-in keys; large ones in parts, whose keys stay in the processor's cache between gathering and use. Only rows that a
-query can see are gathered, so unwritten and expired rows never enter the arithmetic. The query heads of a group
-become rows of their key/value head, which is far faster than ``enable_gqa``; float16 is computed in float32, since
-its CPU kernels are slow.
+In float32, streams with one query row per key/value head read the pages where they lie (``single_row``). All others
+gather rows first (``gathered``), in parts whose keys stay in the processor's cache between gathering and use. Only
+rows that a query can see are read, so unwritten and expired rows never enter the arithmetic. float16 is computed in
+float32, since its CPU kernels are slow.
 
-Legend as in ``backend``, plus R = H // G query heads per key/value head, n query rows of each stream of a part,
-L keys gathered per stream.
+Legend as in ``backend``, plus n query rows of each stream of a part, L keys of the longest.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
+import numpy as np
 import torch
-import torch.nn.functional as F
+from numpy.typing import NDArray
 
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
+from transom.kernels.gathered import make_part
 from transom.kernels.plans import StepPlans
+from transom.kernels.single_row import make_bags
 
 PART_KEY_BYTES = 2 << 20
 
-
-@dataclass(frozen=True)
-class _Part:
-    """Streams with the same number of query rows.
-
-    ``rows`` int64 [S*n]: where their queries stand, None if that is all rows in order; ``sources`` int64 [S*L]: cache
-    rows to gather; ``bias`` [S, 1, n*R, L]: 0 or -inf, None if all is visible; ``blind`` bool [S, 1, n*R, 1]: query
-    rows that see nothing, None if there are none. Where n is 1, the n*R rows are one that broadcasts.
-    """
-
-    num_streams: int
-    rows: torch.Tensor | None
-    sources: torch.Tensor
-    bias: torch.Tensor | None
-    blind: torch.Tensor | None
+Rows = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -46,9 +35,39 @@ class _Layout:
     window: int
     block_rows: int
     page_stride: int
+    num_pages: int
+    num_kv_heads: int
     row_bytes: int
     group: int
     dtype: torch.dtype
+
+    @property
+    def num_vectors(self) -> int:
+        """Keys of single heads, from the first page to the last."""
+        return ((self.num_pages - 1) * self.page_stride + self.block_rows) * self.num_kv_heads
+
+
+class _Job(Protocol):
+    """Attention of some rows of a step."""
+
+    def attend(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+        """Of ``queries`` [N, H, K] over the pages' rows of ``keys`` and ``values`` [., G, K]."""
+        ...
+
+
+class _Share(NamedTuple):
+    """A job and the rows int64 [N] that it is about, None for all rows in order."""
+
+    rows: torch.Tensor | None
+    job: _Job
+
+
+@dataclass(frozen=True)
+class _Targets:
+    """Which of a step's new rows are kept, None for all, and the rows of the pages that they go to."""
+
+    kept: torch.Tensor | None
+    rows: torch.Tensor
 
 
 class CpuAttention:
@@ -63,99 +82,89 @@ class CpuAttention:
 
     def __init__(self, part_key_bytes: int = PART_KEY_BYTES) -> None:
         self._part_key_bytes = part_key_bytes
-        self._plans: StepPlans[tuple[_Part, ...]] = StepPlans()
+        self._plans: StepPlans[tuple[_Share, ...]] = StepPlans()
+        self._targets: StepPlans[_Targets] = StepPlans()
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
         """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``."""
-        block_rows = cache.keys.shape[1]
-        kept = metadata.slots >= 0
-        slots = metadata.slots
-        if not bool(kept.all()):
-            slots, keys, values = slots[kept], keys[kept], values[kept]
+        layout = (cache.keys.shape[1], _page_stride(cache.keys))
+        targets = self._targets.get(metadata, layout, lambda: _find_targets(metadata.slots, *layout))
         for new, pages in ((keys, cache.keys), (values, cache.values)):
-            stride = _page_stride(pages)
-            rows = slots if stride == block_rows else slots + slots // block_rows * (stride - block_rows)
-            _as_rows(pages).index_copy_(0, rows, new.to(pages.dtype))
+            kept = new if targets.kept is None else new.index_select(0, targets.kept)
+            _as_rows(pages).index_copy_(0, targets.rows, kept.to(pages.dtype))
 
     def attend(
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
     ) -> torch.Tensor:
         """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries."""
-        _, block_rows, num_kv_heads, head_dim = cache.keys.shape
+        num_pages, block_rows, num_kv_heads, head_dim = cache.keys.shape
         dtype = torch.float32 if cache.keys.dtype == torch.float16 else cache.keys.dtype
         layout = _Layout(
             window=window,
             block_rows=block_rows,
             page_stride=_page_stride(cache.keys),
+            num_pages=num_pages,
+            num_kv_heads=num_kv_heads,
             row_bytes=num_kv_heads * head_dim * dtype.itemsize,
             group=queries.shape[1] // num_kv_heads,
             dtype=dtype,
         )
-        parts = self._plans.get(metadata, layout, lambda: _plan_parts(metadata, layout, self._part_key_bytes))
-        if len(parts) == 1 and parts[0].rows is None:
-            return _attend_part(queries, cache, parts[0], scale, dtype)
+        shares = self._plans.get(
+            metadata, layout, lambda: tuple(_make_shares(metadata, layout, self._part_key_bytes))
+        )
+        pages = _as_rows(cache.keys), _as_rows(cache.values)
+        wide = queries.to(dtype)
+        if len(shares) == 1 and shares[0].rows is None:
+            return shares[0].job.attend(wide, *pages, scale).to(queries.dtype)
         output = torch.zeros_like(queries)
-        for part in parts:
-            assert part.rows is not None
-            output.index_copy_(0, part.rows, _attend_part(queries[part.rows], cache, part, scale, dtype))
+        for rows, job in shares:
+            assert rows is not None
+            output.index_copy_(0, rows, job.attend(wide.index_select(0, rows), *pages, scale).to(queries.dtype))
         return output
 
 
-def _attend_part(
-    queries: torch.Tensor, cache: PagedKV, part: _Part, scale: float, dtype: torch.dtype
-) -> torch.Tensor:
-    """Attention of the rows [S*n, H, K] of one part."""
-    num_rows, num_heads, head_dim = queries.shape
-    num_streams, num_kv_heads = part.num_streams, cache.keys.shape[2]
-    grouped = queries.view(num_streams, -1, num_kv_heads, num_heads // num_kv_heads, head_dim).to(dtype)
-    grouped = grouped.transpose(1, 2)  # [S, G, n, R, K]
-    keys, values = (
-        _as_rows(pages).index_select(0, part.sources).to(dtype).view(num_streams, -1, num_kv_heads, head_dim)
-        for pages in (cache.keys, cache.values)
+def _make_shares(metadata: AttentionMetadata, layout: _Layout, part_key_bytes: int) -> Iterator[_Share]:
+    """All rows of a step, by the number of their stream's rows."""
+    query_start, seq_lens, block_table = (
+        tensor.numpy().astype(np.int64) for tensor in (metadata.query_start, metadata.seq_lens, metadata.block_table)
     )
-    output = F.scaled_dot_product_attention(
-        grouped.flatten(2, 3), keys.transpose(1, 2), values.transpose(1, 2), attn_mask=part.bias, scale=scale
-    )
-    if part.blind is not None:
-        output = output.masked_fill(part.blind, 0.0)
-    return output.view(grouped.shape).transpose(1, 2).reshape(num_rows, num_heads, head_dim).to(queries.dtype)
+    counts = np.diff(query_start)
+    for count in np.unique(counts[counts > 0]):
+        streams = np.flatnonzero(counts == count)
+        standing = seq_lens[streams, None] - count + np.arange(count)  # [S, n], of queries among the keys
+        rows, is_seen = _visible_rows(standing, block_table[streams], layout)
+        queries = query_start[streams, None] + np.arange(count)
+        is_all = len(streams) == len(counts) and queries.size == query_start[-1]
+        if count * layout.group == 1 and layout.dtype == torch.float32:
+            job = make_bags(rows, is_seen[:, 0], layout.num_kv_heads, layout.num_vectors)
+            yield _Share(None if is_all else torch.from_numpy(queries.reshape(-1)), job)
+            continue
+        step = max(1, part_key_bytes // (rows.shape[1] * layout.row_bytes))
+        for start in range(0, len(streams), step):
+            part = slice(start, start + step)
+            chosen = None if is_all and step >= len(streams) else torch.from_numpy(queries[part].reshape(-1))
+            yield _Share(chosen, make_part(rows[part], is_seen[part], layout.group, layout.dtype))
 
 
-def _plan_parts(metadata: AttentionMetadata, layout: _Layout, part_key_bytes: int) -> tuple[_Part, ...]:
-    counts = metadata.query_start.diff()
-    num_rows, num_streams = metadata.slots.shape[0], counts.shape[0]
-    parts = []
-    for count in sorted(set(counts.tolist()) - {0}):
-        num_keys = metadata.max_seq if layout.window < 0 else min(metadata.max_seq, layout.window + count - 1)
-        part_streams = max(1, part_key_bytes // max(1, num_keys * layout.row_bytes))
-        for streams in (counts == count).nonzero().squeeze(1).split(part_streams):
-            is_all = len(streams) == num_streams and num_streams * count == num_rows
-            rows = None if is_all else (metadata.query_start[streams, None].long() + torch.arange(count)).flatten()
-            parts.append(_plan_part(metadata, layout, streams, count, rows))
-    return tuple(parts)
-
-
-def _plan_part(
-    metadata: AttentionMetadata, layout: _Layout, streams: torch.Tensor, count: int, rows: torch.Tensor | None
-) -> _Part:
-    lengths = metadata.seq_lens[streams, None].long()
-    standing = lengths - count + torch.arange(count)  # [S, n]
-    first = torch.zeros_like(lengths) if layout.window < 0 else (standing[:, :1] - layout.window + 1).clamp(min=0)
-    num_keys = max(1, int((lengths - first).max()))
-    positions = first + torch.arange(num_keys)  # [S, L]
-    existing = positions.minimum(lengths - 1).clamp(min=0)
-    pages = metadata.block_table[streams].long().gather(1, existing // layout.block_rows)
-    sources = pages * layout.page_stride + existing % layout.block_rows
-    visible = positions[:, None] <= standing[..., None]  # [S, n, L]
+def _visible_rows(standing: Rows, block_table: Rows, layout: _Layout) -> tuple[Rows, NDArray[np.bool_]]:
+    """Rows of the pages [S, L] that queries standing at [S, n] see, and which of them each query sees [S, n, L]."""
+    last = standing[:, -1:]
+    first = np.zeros_like(last) if layout.window < 0 else np.maximum(standing[:, :1] - layout.window + 1, 0)
+    positions = first + np.arange(max(1, int((last - first).max()) + 1))  # [S, L]
+    existing = np.clip(positions, 0, np.maximum(last, 0))
+    pages = np.take_along_axis(block_table, existing // layout.block_rows, axis=1)
+    is_seen = positions[:, None] <= standing[..., None]
     if layout.window >= 0:
-        visible &= positions[:, None] > standing[..., None] - layout.window
-    if count > 1:
-        visible = visible.repeat_interleave(layout.group, dim=1)
-    bias = None
-    if not bool(visible.all()):
-        bias = torch.zeros(visible.shape, dtype=layout.dtype).masked_fill_(~visible, -torch.inf).unsqueeze(1)
-    blind = ~visible.any(dim=2, keepdim=True).unsqueeze(1)
-    return _Part(len(streams), rows, sources.flatten(), bias, blind if bool(blind.any()) else None)
+        is_seen &= positions[:, None] > standing[..., None] - layout.window
+    return pages * layout.page_stride + existing % layout.block_rows, is_seen
+
+
+def _find_targets(slots: torch.Tensor, block_rows: int, page_stride: int) -> _Targets:
+    kept = slots >= 0
+    rows = slots + slots // block_rows * (page_stride - block_rows)
+    if bool(kept.all()):
+        return _Targets(None, rows)
+    return _Targets(kept.nonzero().squeeze(1), rows[kept])
 
 
 def _page_stride(pages: torch.Tensor) -> int:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from transom.kernels.backend import AttentionBackend, AttentionMetadata, PagedKV
+from transom.layers.packed import PackedLinear, pack_joined
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,20 @@ class PagedAttention(nn.Module):
         self.k_proj = nn.Linear(size, num_kv_heads * head_dim, bias=False)
         self.v_proj = nn.Linear(size, num_kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, size, bias=bias)
+        self.qkv_proj: PackedLinear | None = None
+        self._split = (num_heads, num_kv_heads, num_kv_heads)
+
+    def pack(self) -> None:
+        """Make one packed projection of the first three."""
+        self.qkv_proj = pack_joined((self.q_proj, self.k_proj, self.v_proj))
+        del self.q_proj, self.k_proj, self.v_proj
 
     def project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """[N, D] -> queries [N, H, K], keys and values [N, G, K]."""
+        if self.qkv_proj is not None:
+            heads: torch.Tensor = self.qkv_proj(x).view(len(x), -1, self.head_dim)
+            queries, keys, values = torch.split(heads, list(self._split), dim=1)
+            return queries, keys, values
         queries, keys, values = (
             projection(x).unflatten(-1, (-1, self.head_dim)) for projection in (self.q_proj, self.k_proj, self.v_proj)
         )

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from transom.layers.packed import PackedLinear, pack_joined
+
 
 class SwiGLU(nn.Module):
     """down(silu(gate(x)) * up(x)) (Shazeer 2020); only the encoder's down projection has a bias."""
@@ -15,9 +17,19 @@ class SwiGLU(nn.Module):
         self.gate_proj = nn.Linear(size, inner_size, bias=False)
         self.up_proj = nn.Linear(size, inner_size, bias=False)
         self.down_proj = nn.Linear(inner_size, size, bias=down_bias)
+        self.gate_up_proj: PackedLinear | None = None
+
+    def pack(self) -> None:
+        """Make one packed projection of the first two."""
+        self.gate_up_proj = pack_joined((self.gate_proj, self.up_proj))
+        del self.gate_proj, self.up_proj
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., D] -> [..., D]."""
+        if self.gate_up_proj is not None:
+            gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
+            joint: torch.Tensor = self.down_proj(F.silu(gate).mul_(up))
+            return joint
         output: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return output
 

@@ -1,0 +1,75 @@
+"""Attention over rows gathered from the pages: one torch SDPA for all streams with the same number of query rows.
+
+Streams are padded in keys only, with keys that they see anyway. The query heads of a group become rows of their
+key/value head, which is far faster than ``enable_gqa``.
+
+Legend as in ``backend``, plus R = H // G query heads per key/value head, n query rows of each stream of a part,
+L keys gathered per stream.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Part:
+    """Streams with the same number of query rows.
+
+    ``sources`` int64 [S*L]: cache rows to gather; ``bias`` [S or 1, 1, n*R, L]: 0 or -inf, None if all is visible;
+    ``blind`` bool [S, 1, n*R, 1]: query rows that see nothing, None if there are none. Where n is 1, the n*R rows are
+    one that broadcasts.
+    """
+
+    num_streams: int
+    sources: torch.Tensor
+    bias: torch.Tensor | None
+    blind: torch.Tensor | None
+
+    def attend(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
+        """Of ``queries`` [S*n, H, K] over the pages' rows of ``keys`` and ``values`` [., G, K]."""
+        num_kv_heads, head_dim = keys.shape[1:]
+        grouped = queries.view(self.num_streams, -1, num_kv_heads, queries.shape[1] // num_kv_heads, head_dim)
+        grouped = grouped.transpose(1, 2)  # [S, G, n, R, K]
+        gathered_keys, gathered_values = (
+            rows.index_select(0, self.sources).to(queries.dtype).view(self.num_streams, -1, num_kv_heads, head_dim)
+            for rows in (keys, values)
+        )
+        output = F.scaled_dot_product_attention(
+            grouped.flatten(2, 3),
+            gathered_keys.transpose(1, 2),
+            gathered_values.transpose(1, 2),
+            attn_mask=self.bias,
+            scale=scale,
+        )
+        if self.blind is not None:
+            output = output.masked_fill(self.blind, 0.0)
+        return output.view(grouped.shape).transpose(1, 2).reshape(queries.shape)
+
+
+def make_part(rows: NDArray[np.int64], is_seen: NDArray[np.bool_], group: int, dtype: torch.dtype) -> Part:
+    """A part of cache ``rows`` [S, L], of which each query sees those that ``is_seen`` [S, n, L] says."""
+    if is_seen.shape[1] > 1:
+        is_seen = np.repeat(is_seen, group, axis=1)
+    blind = np.logical_not(is_seen.any(axis=2, keepdims=True))[:, None]
+    return Part(
+        len(rows),
+        torch.from_numpy(rows.reshape(-1)),
+        _bias(is_seen, dtype),
+        torch.from_numpy(blind) if blind.any() else None,
+    )
+
+
+def _bias(is_seen: NDArray[np.bool_], dtype: torch.dtype) -> torch.Tensor | None:
+    """One mask for all streams where they see alike, as they do in the steady state."""
+    if is_seen.all():
+        return None
+    if (is_seen == is_seen[:1]).all():
+        is_seen = is_seen[:1]
+    bias = np.where(is_seen[:, None], np.float32(0), np.float32(-np.inf))
+    return torch.from_numpy(bias).to(dtype)

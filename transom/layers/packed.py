@@ -1,0 +1,55 @@
+"""Linear layers of a float32 model on the CPU, their weights kept in the order that oneDNN's kernels read them in.
+
+Four rows, which is what one stream has in the encoder, take about 0.6 of ``F.linear``'s time; many rows 0.85. A row's
+result is the same to the bit whatever rows stand beside it. No other file knows the operators, which torch's own
+compiler uses but does not document. Packing copies the weights, so models that are mapped from their file stay as
+they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+# The order suits every number of rows but one row alone, for which oneDNN would choose another.
+TYPICAL_ROWS = 4
+
+
+class PackedLinear(nn.Module):
+    """x W^T + b."""
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """``weight`` [N, K] and ``bias`` [N], float32 on the CPU."""
+        super().__init__()
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), TYPICAL_ROWS)
+        self.bias = None if bias is None else nn.Buffer(bias.detach())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Float32 [..., K] -> [..., N]."""
+        output: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, self._weight, self.bias, "none", [], "")
+        return output
+
+
+def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether linear layers of a model can be packed."""
+    return device.type == "cpu" and dtype == torch.float32 and torch._C._has_mkldnn
+
+
+def pack_linears(module: nn.Module) -> None:
+    """Replace all linear layers inside ``module`` by packed ones, and give their old weights up one by one."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(module, name, PackedLinear(child.weight, child.bias))
+        else:
+            pack_linears(child)
+
+
+def pack_joined(linears: Sequence[nn.Linear]) -> PackedLinear:
+    """One layer that gives the outputs of several side by side; a bias that one of them lacks is zero."""
+    weight = torch.cat([linear.weight.detach() for linear in linears])
+    bias = None
+    if any(linear.bias is not None for linear in linears):
+        bias = torch.cat([weight.new_zeros(x.out_features) if x.bias is None else x.bias.detach() for x in linears])
+    return PackedLinear(weight, bias)
