@@ -77,14 +77,19 @@ def _judge_hearing(connection: Connection) -> None:
 
 
 def _places(connection: Connection) -> Iterator[tuple[HeardTurn, int]]:
-    """Every turn, and where it stands in the session's audio."""
+    """Every turn, and where it stands in the session's audio.
+
+    The audio of a connection that was cut off ends in the last turn, the server alone knows where.
+    """
     stream, end = connection.ear.stream.tobytes(), 0
+    last = next((turn for turn in reversed(connection.heard.turns) if turn.parts), None)
     for turn in connection.heard.turns:
-        samples = turn.samples.tobytes()
-        start = stream.find(samples, end) if samples else end
+        samples = turn.samples
+        certain = samples[:-MAX_TAIL_SAMPLES] if connection.is_cut_off and turn is last else samples
+        start = stream.find(certain.tobytes(), end)
         assert start >= 0, "what the engine heard is not what the client sent next"
         yield turn, start // 4
-        end = start + len(samples)
+        end = start + len(samples) * 4
 
 
 def _judge_results(connection: Connection, results: deque[Result], *, is_first: bool, is_complete: bool) -> None:
