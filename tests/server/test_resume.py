@@ -130,12 +130,17 @@ async def test_a_client_that_does_not_ask_gets_no_token_and_nothing_is_kept(serv
         assert "resume" not in client.greeting
 
 
-async def test_a_session_that_ended_well_cannot_be_resumed(run_server: RunServer) -> None:
+@pytest.mark.parametrize("is_asked_for", [True, False])
+async def test_a_session_that_ended_well_cannot_be_resumed(run_server: RunServer, is_asked_for: bool) -> None:
     server = run_server(FakeEngine())
     async with open_client(url_of(server, "new")) as client:
-        await client.send("session.close")
-        await client.until("session.closed")
-        await client.socket.wait_closed()
+        if is_asked_for:
+            await client.send("session.close")
+            await client.until("session.closed")
+            await client.socket.wait_closed()
+        else:
+            await client.socket.close(1000)
+        await until_active(server.engine, 0)
         assert await status_of(url_of(server, client.greeting["resume"]["token"]), {}) == (404, "session_not_found")
 
 

@@ -11,6 +11,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from transom.audio.ffmpeg import SNIFF_BYTES, FfmpegError, decode, has_ffmpeg, sniff_container
+from transom.audio.pcm import can_be_audio
 from transom.audio.resample import Resampler
 from transom.errors import AudioError
 
@@ -92,8 +93,8 @@ def _mono_blocks(file: soundfile.SoundFile, block_frames: int) -> Iterator[Sampl
 def _checked(blocks: Iterator[Samples]) -> Iterator[Samples]:
     num_frames = 0
     for block in blocks:
-        if not np.isfinite(block).all():
-            raise _ContentError("holds samples that are no numbers")
+        if not can_be_audio(block).all():
+            raise _ContentError("holds samples that are no numbers, or far beyond the range from -1 to 1")
         num_frames += len(block)
         yield block
     if num_frames == 0:

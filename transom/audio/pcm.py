@@ -68,8 +68,13 @@ def encode_pcm16(samples: Samples) -> bytes:
     return bytes(integers.astype("<i2").data)
 
 
+def can_be_audio(samples: Samples) -> NDArray[np.bool_]:
+    """Whether each of the float ``samples`` [N] is a number not far beyond [-1, 1], bool [N]."""
+    return np.abs(samples) <= _MAX_FLOAT  # False for a NaN, too
+
+
 def _checked(samples: Samples) -> Samples:
-    is_bad = ~(np.abs(samples) <= _MAX_FLOAT)  # also where the comparison is with a NaN
+    is_bad = ~can_be_audio(samples)
     if is_bad.any():
         raise AudioError(
             f"float samples lie between -1 and 1, but {int(is_bad.sum())} of these {len(samples)} are no numbers or"

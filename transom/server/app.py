@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 
 from fastapi import FastAPI, WebSocket
 
@@ -26,6 +27,8 @@ from transom.server.uploads import UploadGate
 from transom.server.wire.events import new_id
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.turn_detection import VadSettings
+
+WEBSOCKET_PATHS = ("/v1/realtime", "/v1/audio/transcriptions/realtime")
 
 
 def create_app(
@@ -79,19 +82,24 @@ def make_services(
 
 def _add_routes(app: FastAPI, services: Services, secrets: ClientSecrets, make_vad: Callable[[], Vad]) -> None:
     engine, settings = services.engine, services.settings
-    app.include_router(ops.make_router(engine, lambda: services.lifecycle.is_ready and engine.is_running))
+    app.include_router(ops.make_router(engine, lambda: services.lifecycle.state))
     app.include_router(metrics.make_router(services.metrics))
     app.include_router(pages.make_router())
     app.include_router(client_secrets.make_router(secrets, lambda: _new_session(services)))
     app.include_router(transcriptions.make_router(engine, settings, splitters(make_vad)))
 
-    @app.websocket("/v1/realtime")
+    @app.websocket(WEBSOCKET_PATHS[0])
     async def realtime(websocket: WebSocket) -> None:
         await serve_realtime(websocket, services)
 
-    @app.websocket("/v1/audio/transcriptions/realtime")
+    @app.websocket(WEBSOCKET_PATHS[1])
     async def mistral(websocket: WebSocket) -> None:
         await serve_realtime(websocket, services, "mistral")
+
+    @app.websocket("/{path:path}")
+    async def nothing(websocket: WebSocket, path: str) -> None:
+        message = f"there is no WebSocket at /{path[:80]}; they are at {' and '.join(WEBSOCKET_PATHS)}"
+        await websocket.send_denial_response(problems.problem(HTTPStatus.NOT_FOUND, "not_found", message))
 
 
 def _new_session(services: Services) -> OpenAISession:

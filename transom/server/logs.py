@@ -17,6 +17,7 @@ LogFormat = Literal["text", "json"]
 
 QUIET_LOGGERS = ("uvicorn", "websockets")  # info: URLs with their keys; debug: frames
 MAX_FIELD_CHARS = 200
+MAX_LOGGED_ERRORS = 20
 _PLAIN = re.compile(r'[^\s"=\\]+')
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {
     "message",
@@ -74,6 +75,7 @@ class SessionLog(logging.LoggerAdapter[logging.Logger]):
     def __init__(self, logger: logging.Logger, session_id: str, dialect: str | None = None) -> None:
         super().__init__(logger, {})
         self._session_id = session_id
+        self._num_errors = 0
         self.dialect = dialect
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
@@ -87,7 +89,11 @@ class SessionLog(logging.LoggerAdapter[logging.Logger]):
     def told_error(self, code: str, param: str | None = None) -> None:
         """A client was told of an error. Its message is left out: it may quote what the client sent."""
         fields = {"code": code} if param is None else {"code": code, "param": param[:MAX_FIELD_CHARS]}
-        self.info("told the client of an error", extra=fields)
+        self._num_errors += 1
+        if self._num_errors < MAX_LOGGED_ERRORS:
+            self.info("told the client of an error", extra=fields)
+        elif self._num_errors == MAX_LOGGED_ERRORS:
+            self.info("told the client of an error; its next ones are not logged", extra=fields)
 
 
 def _quoted(value: object) -> str:

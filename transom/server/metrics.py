@@ -33,7 +33,8 @@ FACTOR_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.8, 1.0
 STREAM_BUCKETS_S = (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)
 # 4001 is ours: the session goes on over another connection.
 CLOSE_CODES = frozenset({1000, 1001, 1002, 1003, 1005, 1006, 1007, 1008, 1009, 1011, 1012, 1013, 4001})
-HTTP_STATUSES = frozenset(status.value for status in HTTPStatus)
+CLIENT_LEFT = 499  # as nginx has it
+HTTP_STATUSES = frozenset(status.value for status in HTTPStatus) | {CLIENT_LEFT}
 
 
 class Metrics:

@@ -9,11 +9,10 @@ client that is still there.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -31,9 +30,11 @@ from transom.server.wire.parse import event_id_of, parse_event
 from transom.server.wire.session import WireSession
 
 NORMAL_CLOSURE = 1000
+NO_STATUS = 1005
 NO_CLOSE_FRAME = 1006
 FREE_AUDIO_S = 60.0
-FINISH_TIMEOUT_S = 30.0
+FINISH_PATIENCE_S = 30.0
+SEND_TIMEOUT_S = 30.0
 
 logger = logging.getLogger(__name__)
 
@@ -76,8 +77,10 @@ class RealtimeConnection:
         self._told_unsupported: set[str] = set()
         self._pace = PaceWatch()
         self._has_told_pace = False
+        self._has_said_why = False
         self._ending: Ending | None = None
         self._reading: asyncio.Timeout | None = None
+        self._finishing: asyncio.Timeout | None = None
         self._is_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._opened_s = self._last_frame_s = self._loop.time()
@@ -100,7 +103,7 @@ class RealtimeConnection:
             async with asyncio.TaskGroup() as tasks:
                 sender = tasks.create_task(self._send_frames([json.dumps(greeting), *missed]))
                 if await self._receive_frames():
-                    await asyncio.wait({sender}, timeout=FINISH_TIMEOUT_S)
+                    await asyncio.wait({sender}, timeout=SEND_TIMEOUT_S)
                 sender.cancel()
         except* WebSocketDisconnect:
             self._log.debug("the client left while it was written to")
@@ -116,7 +119,7 @@ class RealtimeConnection:
         try:
             return await self._record() if self._frames is not None and self._may_come_back() else None
         finally:
-            ending = self._ending or Ending(NO_CLOSE_FRAME, "the client left")
+            ending = self._ending or _left(None)
             num_turns = self._session.num_turns
             self._log.info("closed with %d (%s) after %d turns", ending.close_code, ending.reason, num_turns)
             self._metrics.closed(ending.close_code)
@@ -124,11 +127,19 @@ class RealtimeConnection:
             self._is_closed.set()
 
     async def finish(self, code: int, reason: str) -> None:
-        """End the session from outside, its text finished and told; returns when the connection is closed."""
+        """End the session from outside, its text finished and told; returns when the connection is closed.
+
+        Cancelled, it gives up the turns that are not answered yet.
+        """
         self._ending = self._ending or Ending(code, reason)
         if self._reading is not None:
             self._reading.reschedule(self._loop.time())
-        await self._is_closed.wait()
+        try:
+            await self._is_closed.wait()
+        except asyncio.CancelledError:  # whoever asked has no more time
+            if self._finishing is not None:
+                self._finishing.reschedule(self._loop.time())
+            raise
 
     async def _send_frames(self, first: Iterable[str]) -> None:
         for text in first:
@@ -154,12 +165,13 @@ class RealtimeConnection:
             finally:
                 self._reading = None
             if message["type"] == "websocket.disconnect":
+                self._ending = _left(message.get("code"))
                 return False
             text = message.get("text")
             await self._handle_frame(message["bytes"] if text is None else text)
             self._last_frame_s = self._loop.time()
-        await self._finish_text()
-        self._leave(self._ending)
+        is_whole = await self._finish_text()
+        self._leave(self._ending if is_whole else replace(self._ending, close_code=self._unanswered_code()))
         return True
 
     def _deadline_s(self) -> float | None:
@@ -175,15 +187,32 @@ class RealtimeConnection:
             return _limited("session_expired", f"a session may last {limits.max_session_s:g} s; connect again")
         return _limited("idle_timeout", f"nothing was received for {limits.idle_timeout_s:g} s; connect again")
 
-    async def _finish_text(self) -> None:
-        with contextlib.suppress(TimeoutError, EngineError):  # an engine that has stopped has said so
-            async with asyncio.timeout(FINISH_TIMEOUT_S):
+    async def _finish_text(self) -> bool:
+        """Wait for all answers as long as the engine works on them; whether none had to be given up."""
+        try:
+            async with asyncio.timeout(None) as self._finishing:
                 for command in self._wire.settle():
                     await self._execute(command)
-                await self._session.finish()
+                await self._session.finish(FINISH_PATIENCE_S)
+        except TimeoutError:
+            self._session.give_up("the server stopped before this turn was transcribed, or its engine hangs")
+            return False
+        except EngineError:  # an engine that has stopped has said so
+            return False
+        finally:
+            self._finishing = None
+        return True
+
+    def _unanswered_code(self) -> int:
+        """A client that asked for the end must not take it for a good one if something is missing."""
+        assert self._ending is not None
+        return INTERNAL_ERROR if self._ending.close_code == NORMAL_CLOSURE else self._ending.close_code
 
     def _leave(self, ending: Ending) -> None:
-        """Say why the session ends; nothing is told after it."""
+        """Say why the session ends; nothing is told after it, nor is this."""
+        if self._has_said_why:
+            return
+        self._has_said_why = True
         self._ending = ending
         self._end_text(is_asked_for=ending.close_code == NORMAL_CLOSURE)
         if ending.error is not None:
@@ -275,6 +304,12 @@ class RealtimeConnection:
     def _tell(self, fact: Fact) -> None:
         for event in self._wire.encode(fact):
             self._outbox.put(event)
+
+
+def _left(close_code: int | None) -> Ending:
+    if close_code in (None, NO_STATUS, NO_CLOSE_FRAME):  # uvicorn says 1005 of a lost connection, too
+        return Ending(NO_CLOSE_FRAME, "the client was lost")
+    return Ending(close_code, "the client left")
 
 
 def _limited(code: str, message: str) -> Ending:

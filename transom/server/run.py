@@ -26,6 +26,9 @@ from transom.server.settings import ServerSettings
 from transom.server.upgrade import LenientProtocol
 
 BACKLOG = 2048
+# A client that is gone acknowledges nothing, pings neither: the system then ends the connection. One that is alive
+# but busy is not touched, whereas a ping timeout would end it, and also one that is being held back.
+LOST_AFTER_MS = 180_000
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNAL_EXIT_BASE = 128
 
@@ -40,6 +43,8 @@ def bind(host: str, port: int) -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     # Without this, a restart would have to wait for the old connections; listening at once keeps others away.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # Linux; connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_AFTER_MS)
     try:
         listener.bind((host, port))
         listener.listen(BACKLOG)

@@ -73,6 +73,7 @@ class RealtimeSession:
         tell: Tell,
         on_engine_end: Callable[[], None],
     ) -> None:
+        self._engine = engine
         self._settings = settings
         self._metrics = metrics
         self._turns = turns
@@ -118,16 +119,31 @@ class RealtimeSession:
             case Answer():
                 self._tell(command)
 
-    async def finish(self) -> None:
-        """Commit what is there and wait until every turn is answered."""
+    async def finish(self, patience_s: float) -> None:
+        """Commit what is there and wait until every turn is answered.
+
+        Raises TimeoutError if the engine has run no step for ``patience_s``.
+        """
         self._stop_silence_timer()
         with contextlib.suppress(EngineError):  # the engine stops and answers by itself
             self._act(self._turns.push(self._intake.end_turn()))  # it may be all that there is of the turn
             if self._turn in self._open:
                 self._commit(Commit())
+        num_steps = -1
         while self._open:
             self._progress.clear()
-            await self._progress.wait()
+            try:
+                await asyncio.wait_for(self._progress.wait(), patience_s)
+            except TimeoutError:
+                if num_steps == (num_steps := self._engine.stats().steps):
+                    raise
+
+    def give_up(self, message: str) -> None:
+        """Answer every turn that is not answered yet with a failure."""
+        for number, turn in sorted(self._open.items()):
+            del self._open[number]
+            self._count_end(turn, "failed")
+            self._fail(TurnFailed(number, "timeout", message), was_committed=turn.committed_s is not None)
 
     def close(self) -> None:
         """Free the place in the engine; nothing is told any more. Idempotent."""

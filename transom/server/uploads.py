@@ -8,6 +8,9 @@ stop coming loses its place.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
+import time
 from contextlib import ExitStack
 from http import HTTPStatus
 from typing import Any
@@ -23,11 +26,16 @@ from transom.server.services import Services
 
 PATHS = "/v1/audio/"
 
+logger = logging.getLogger(__name__)
+
 
 class Upload:
-    """A running upload, as the lifecycle sees it: it cannot be hurried, only waited for."""
+    """A running upload, as the lifecycle sees it. Its work runs in ``scope``, which ends early if it is finished."""
 
     def __init__(self) -> None:
+        self.scope = asyncio.timeout(None)
+        self.has_begun_answer = False
+        self.status = HTTPStatus.INTERNAL_SERVER_ERROR.value
         self._done = asyncio.Event()
 
     def end(self) -> None:
@@ -35,7 +43,9 @@ class Upload:
         self._done.set()
 
     async def finish(self, code: int, reason: str) -> None:
-        """Wait for the answer; whoever asked for it gets it or, when the server's patience ends, an abort."""
+        """Break it off; returns when its client has been told."""
+        with contextlib.suppress(RuntimeError):  # its work has ended, and the answer is on its way
+            self.scope.reschedule(asyncio.get_running_loop().time())
         await self._done.wait()
 
 
@@ -54,13 +64,24 @@ class UploadGate:
             return
         with ExitStack() as held:
             try:
-                self._hold(held, scope["state"])
+                upload = self._hold(held, scope["state"])
             except (TooManySessionsError, DrainingError, CapacityError) as error:
                 await self._refuse(error, scope, receive, send)
             else:
-                await self._app(scope, self._patient(receive), self._watched(held, scope["state"], send))
+                await self._run(upload, scope, receive, self._watched(upload, held, scope["state"], send))
 
-    def _hold(self, held: ExitStack, state: dict[str, Any]) -> None:
+    async def _run(self, upload: Upload, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with upload.scope:
+                await self._app(scope, self._patient(receive), send)
+        except TimeoutError:
+            if upload.has_begun_answer:  # a stream: its client sees that the last event is missing
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                return
+            error = DrainingError("this server has been stopped before the upload was transcribed; send it again")
+            await self._refuse(error, scope, receive, send)
+
+    def _hold(self, held: ExitStack, state: dict[str, Any]) -> Upload:
         held.enter_context(self._services.quota.hold(state["principal"]))
         max_uploads = self._services.engine.info.max_sessions
         if self._num_uploads >= max_uploads:
@@ -71,6 +92,7 @@ class UploadGate:
         held.callback(upload.end)
         self._num_uploads += 1
         held.callback(self._release)
+        return upload
 
     def _release(self) -> None:
         self._num_uploads -= 1
@@ -93,18 +115,24 @@ class UploadGate:
 
         return patient
 
-    def _watched(self, held: ExitStack, state: dict[str, Any], send: Send) -> Send:
+    def _watched(self, upload: Upload, held: ExitStack, state: dict[str, Any], send: Send) -> Send:
         metrics = self._services.metrics
-        status = HTTPStatus.INTERNAL_SERVER_ERROR.value
+        started_s = time.monotonic()
 
         async def watched(message: Message) -> None:
-            nonlocal status
-            status = message.get("status", status)
+            upload.has_begun_answer = True
+            upload.status = message.get("status", upload.status)
             await send(message)
 
+        def count() -> None:
+            audio_s = state.get("audio_s", 0.0)
+            metrics.audio_received("http", audio_s)
+            metrics.stream_closed("http", upload.status, audio_s)
+            seconds = time.monotonic() - started_s
+            logger.info("an upload of %.1f s was answered with %d after %.1f s", audio_s, upload.status, seconds)
+
         metrics.stream_opened("http")
-        held.callback(lambda: metrics.stream_closed("http", status, state.get("audio_s", 0.0)))
-        held.callback(lambda: metrics.audio_received("http", state.get("audio_s", 0.0)))
+        held.callback(count)
         return watched
 
     async def _refuse(
