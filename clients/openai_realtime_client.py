@@ -134,9 +134,8 @@ def read_file(path: str, sample_rate: int) -> bytes:
     return to_pcm16(soxr.resample(samples.mean(axis=1), file_rate, sample_rate))
 
 
-async def file_chunks(path: str, sample_rate: int, chunk_ms: int) -> AsyncIterator[bytes]:
-    """A recording in chunks."""
-    audio = read_file(path, sample_rate)
+async def file_chunks(audio: bytes, sample_rate: int, chunk_ms: int) -> AsyncIterator[bytes]:
+    """A recording's PCM16 in chunks."""
     size = 2 * (sample_rate * chunk_ms // 1000)
     for start in range(0, len(audio), size):
         yield audio[start : start + size]
@@ -311,7 +310,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--url", help="the whole ws:// or wss:// URL, instead of --host and --port")
     parser.add_argument("--host", default="localhost")
     parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--api-key", help="sent as a bearer token")
+    key_help = "sent as a bearer token (default: $OPENAI_API_KEY)"
+    parser.add_argument("--api-key", default=os.environ.get("OPENAI_API_KEY"), help=key_help)
     parser.add_argument("--model")
     parser.add_argument("--language", help="such as en")
     parser.add_argument("--delay", choices=DELAYS, help="of the text, openai dialect only (default: the model's)")
@@ -346,7 +346,8 @@ async def transcribe(options: argparse.Namespace) -> Transcription:
     if options.audio == "-":
         chunks = stdin_chunks(options.rate, dialect.sample_rate, options.chunk_ms)
     else:
-        chunks = file_chunks(options.audio, dialect.sample_rate, options.chunk_ms)
+        audio = read_file(options.audio, dialect.sample_rate)  # a file that is not there needs no server
+        chunks = file_chunks(audio, dialect.sample_rate, options.chunk_ms)
     if options.realtime:
         chunks = paced(chunks, dialect.sample_rate)
     headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}

@@ -53,3 +53,14 @@ def test_wrong_usage_exits_with_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         script.parse_arguments(arguments)
     assert caught.value.code == 2
+
+
+def test_a_missing_file_needs_no_server(capsys: pytest.CaptureFixture[str]) -> None:
+    assert script.main(["nothing.wav", "--url", "ws://127.0.0.1:1/"]) == 1
+    assert capsys.readouterr().err == "error: nothing.wav: no such file\n"
+
+
+def test_the_key_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "from the environment")
+    assert script.parse_arguments(["x"]).api_key == "from the environment"
+    assert script.parse_arguments(["x", "--api-key", "given"]).api_key == "given"
