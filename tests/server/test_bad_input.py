@@ -12,8 +12,26 @@ from websockets.asyncio.client import connect
 from tests.server.client import Client, open_client, speech
 from tests.server.conftest import RunningServer
 from transom.engine.fake_script import SENTENCE_WORDS
+from transom.server.wire.messages import WireError
+from transom.server.wire.parse import parse_event
 
 APPEND = "input_audio_buffer.append"
+
+
+@pytest.mark.parametrize(
+    ("frame", "kind"),
+    [
+        ("null", "null"),
+        ("[]", "a list"),
+        ("1.5", "a number"),
+        ("1", "a number"),
+        ('"x"', "a string"),
+        ("true", "true"),
+    ],
+)
+def test_what_is_no_object_is_called_as_in_json(frame: str, kind: str) -> None:
+    with pytest.raises(WireError, match=f"must be a JSON object, not {kind}"):
+        parse_event(frame)
 
 
 @pytest.mark.parametrize(

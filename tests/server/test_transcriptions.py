@@ -184,6 +184,13 @@ async def test_a_request_without_a_file_names_the_field() -> None:
             assert (error["code"], error["param"]) == ("missing_required_parameter", "file")
 
 
+async def test_text_in_the_place_of_the_file_is_told_so() -> None:
+    async with http_client(make_app(FakeEngine())) as http:
+        error = (await http.post(PATH, files={"file": (None, "hello")})).json()["error"]
+    assert (error["code"], error["param"]) == ("invalid_value", "file")
+    assert error["message"].startswith("file: must be an uploaded file")
+
+
 async def test_fields_without_effect_are_accepted_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     vllm_extras = {
         "seed": "1",
@@ -279,12 +286,14 @@ def test_an_upload_that_is_too_large_is_refused_while_it_comes_in(is_declared: b
         [("file", recording(1)), ("prompt", (None, bytes(65_537)))],
         [("file", recording(1)), *[("keywords[]", (None, b"x"))] * 257],
     ],
-    ids=["files", "long field", "fields"],
+    ids=["files is 1", "longer than 65536 bytes", "fields is 256"],
 )
-async def test_a_form_that_would_fill_the_memory_is_refused(parts: list[Any]) -> None:
+async def test_a_form_that_would_fill_the_memory_is_refused(parts: list[Any], request: pytest.FixtureRequest) -> None:
     async with http_client(make_app(FakeEngine())) as http:
         response = await http.post(PATH, files=parts)
-    assert (response.status_code, response.json()["error"]["type"]) == (400, "invalid_request_error")
+    error = response.json()["error"]
+    assert (response.status_code, error["type"]) == (400, "invalid_request_error")
+    assert request.node.callspec.id in error["message"]
 
 
 @pytest.mark.parametrize("stream", ["false", "true"])

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 from http import HTTPStatus
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import File, UploadFile
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic_core import PydanticCustomError
+from starlette.datastructures import UploadFile as AnyUploadFile
 
 from transom.server.problems import Problem
 from transom.server.wire.messages import TurnDetection
@@ -60,6 +62,13 @@ class TranscriptionForm(BaseModel):
     hotwords: str | None = Field(None, description=f"{WITHOUT_EFFECT}see prompt.")
     include_sdk: list[str] = Field([], alias="include[]", description=f"{WITHOUT_EFFECT}no logprobs are told.")
     to_language: str | None = Field(None, description=f"{WITHOUT_EFFECT}the model does not translate.")
+
+    @field_validator("file", mode="before")
+    @classmethod
+    def _must_be_uploaded(cls, value: Any) -> Any:
+        if not isinstance(value, AnyUploadFile):
+            raise PydanticCustomError("no_file", "must be an uploaded file, not text; with curl: -F file=@speech.wav")
+        return value
 
     @property
     def granularities(self) -> tuple[Granularity, ...]:

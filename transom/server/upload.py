@@ -12,11 +12,14 @@ from typing import Any
 
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
 from starlette.types import Message, Receive
 
 from transom.server.problems import Problem
 
-FORM_LIMITS = {"max_files": 1, "max_fields": 256, "max_part_size": 64 * 1024}
+MAX_FIELD_BYTES = 64 * 1024
+FORM_LIMITS = {"max_files": 1, "max_fields": 256, "max_part_size": MAX_FIELD_BYTES}
+FIELD_TOO_LONG = "Part exceeded maximum size"  # Starlette's words; it does not say which field
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -39,7 +42,12 @@ def bounded_route(max_bytes: int) -> type[APIRoute]:
                 declared = request.headers.get("content-length", "")
                 if declared.isdecimal() and int(declared) > max_bytes:
                     raise _too_large(max_bytes)
-                return await handle(SmallForm(request.scope, _bounded(request.receive, max_bytes)))
+                try:
+                    return await handle(SmallForm(request.scope, _bounded(request.receive, max_bytes)))
+                except HTTPException as error:
+                    if error.detail.startswith(FIELD_TOO_LONG):
+                        raise _field_too_long() from error
+                    raise
 
             return handle_bounded
 
@@ -58,6 +66,14 @@ def _bounded(receive: Receive, max_bytes: int) -> Receive:
         return message
 
     return receive_bounded
+
+
+def _field_too_long() -> Problem:
+    message = (
+        f"a form field is longer than {MAX_FIELD_BYTES} bytes; shorten it, or, if it is the recording, send it as a "
+        "file: with curl, -F file=@speech.wav"
+    )
+    return Problem(HTTPStatus.BAD_REQUEST, "invalid_value", message)
 
 
 def _too_large(max_bytes: int) -> Problem:

@@ -11,6 +11,7 @@ from pydantic_core import from_json
 from transom.server.wire.messages import ClientEvent, WireError
 
 MAX_EVENT_ID_CHARS = 512
+JSON_KINDS = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
 
 
 def parse_event(frame: str | bytes) -> ClientEvent:
@@ -21,8 +22,13 @@ def parse_event(frame: str | bytes) -> ClientEvent:
         hint = "send each event as a JSON object in a text frame, audio as base64 inside it"
         raise WireError("invalid_json", f"this frame is not JSON ({error}); {hint}") from error
     if not isinstance(event, dict):
-        raise WireError("invalid_json", f"an event must be a JSON object, not {type(event).__name__}")
+        raise WireError("invalid_json", f"an event must be a JSON object, not {json_kind(event)}")
     return event
+
+
+def json_kind(value: Any) -> str:
+    """What a value of JSON is called there."""
+    return JSON_KINDS.get(type(value), "a number")
 
 
 def kind_of(event: ClientEvent) -> str:
