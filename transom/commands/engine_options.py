@@ -31,9 +31,19 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
         help="round matrices to 16 or 8 bits, on a CPU only (default: as the folder holds them)",
     )
     group.add_argument("--attention-backend", metavar="NAME", help="cpu, triton or flash (default: the fastest here)")
-    group.add_argument("--max-sessions", type=positive, default=16, metavar="N", help="default: %(default)s")
     group.add_argument(
-        "--cache-memory", type=memory, default=memory("2GiB"), metavar="SIZE", help="such as 8GiB (default: 2GiB)"
+        "--max-sessions",
+        type=positive,
+        default=16,
+        metavar="N",
+        help="how many streams may be open at a time, where --cache-memory has room for them (default: %(default)s)",
+    )
+    group.add_argument(
+        "--cache-memory",
+        type=memory,
+        default=memory("2GiB"),
+        metavar="SIZE",
+        help="memory for what open streams have heard, such as 8GiB (default: 2GiB)",
     )
     group.add_argument(
         "--full-attention-tokens",

@@ -36,8 +36,12 @@ def add_server_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_address(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--host", default=DEFAULTS.host, help="default: %(default)s, this machine only")
-    group.add_argument("--port", type=port, default=DEFAULTS.port, help="default: %(default)s; 0: any free one")
+    group.add_argument(
+        "--host", default=DEFAULTS.host, help="address to listen on (default: %(default)s, this machine only)"
+    )
+    group.add_argument(
+        "--port", type=port, default=DEFAULTS.port, help="port to listen on; 0: any free one (default: %(default)s)"
+    )
     group.add_argument(
         "--ssl-certfile", type=Path, metavar="FILE", help="PEM certificate (chain): serve https and wss"
     )
@@ -124,7 +128,12 @@ def _add_ending(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_logs(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--log-level", choices=LOG_LEVELS, default="info", help="default: %(default)s")
+    group.add_argument(
+        "--log-level",
+        choices=LOG_LEVELS,
+        default="info",
+        help="what is logged, this and worse (default: %(default)s)",
+    )
     group.add_argument(
         "--log-format",
         choices=LOG_FORMATS,
