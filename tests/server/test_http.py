@@ -45,16 +45,21 @@ async def test_a_stopped_engine_is_alive_but_neither_healthy_nor_ready(run_serve
         assert (not_ready.status_code, not_ready.json()["error"]["code"]) == (503, "not_ready")
 
 
-async def test_readiness_is_what_the_server_is_told() -> None:
-    engine = FakeEngine()
-    is_ready = False
+async def test_a_server_that_is_not_ready_says_why() -> None:
+    engine, state = FakeEngine(), "starting"
     app = FastAPI()
     problems.install_handlers(app)
-    app.include_router(ops.make_router(engine, lambda: is_ready))
+    app.include_router(ops.make_router(engine, lambda: state))  # type: ignore[arg-type, return-value]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
-        assert (await http.get("/readyz")).status_code == 503
-        is_ready = True
+        told = {}
+        for state in ("starting", "draining", "ready"):
+            told[state] = (await http.get("/readyz")).json()["error"]["message"]
+        engine.start()
+        state = "ready"
         assert (await http.get("/readyz")).status_code == 200
+    engine.stop()
+    assert [word in told[state] for state, word in (("starting", "loaded"), ("draining", "draining"))] == [True] * 2
+    assert "engine has stopped" in told["ready"]
 
 
 async def test_an_error_says_when_to_come_back() -> None:

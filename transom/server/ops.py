@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from transom import __version__
 from transom.engine.api import Engine
+from transom.server.lifecycle import State
 from transom.server.problems import Problem, error_responses
 
 OPEN_PATHS = frozenset({"/health", "/healthz", "/ping", "/readyz", "/version"})
@@ -42,25 +43,23 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
-def make_router(engine: Engine, is_ready: Callable[[], bool] | None = None) -> APIRouter:
-    """Health, version and models; ``is_ready`` is False while no new client should come (default: engine stopped)."""
+def make_router(engine: Engine, state: Callable[[], State] = lambda: "ready") -> APIRouter:
+    """Health, version and models; ``state`` is where the server stands."""
     router = APIRouter()
-    _add_health(router, engine, is_ready or (lambda: engine.is_running))
+    _add_health(router, engine, state)
     _add_models(router, engine)
     return router
 
 
-def _add_health(router: APIRouter, engine: Engine, is_ready: Callable[[], bool]) -> None:
+def _add_health(router: APIRouter, engine: Engine, state: Callable[[], State]) -> None:
     @router.get("/healthz", summary="Is the process alive?", tags=["health"])
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
     @router.get("/readyz", summary="May new clients come?", responses=error_responses([503]), tags=["health"])
     async def readyz() -> dict[str, str]:
-        if not is_ready():
-            raise Problem(
-                UNAVAILABLE, "not_ready", "no new clients now: the model is being loaded, or the server ends"
-            )
+        if reason := _why_not_ready(state(), engine):
+            raise Problem(UNAVAILABLE, "not_ready", f"no new clients now: {reason}")
         return {"status": "ready"}
 
     @router.get(
@@ -77,6 +76,14 @@ def _add_health(router: APIRouter, engine: Engine, is_ready: Callable[[], bool])
     @router.get("/version", summary="The server's version", tags=["health"])
     async def version() -> dict[str, str]:
         return {"version": __version__}
+
+
+def _why_not_ready(state: State, engine: Engine) -> str | None:
+    if state == "starting":
+        return "the model is being loaded; ask again in a moment"
+    if state == "draining":
+        return "the server is draining, it is about to stop"
+    return None if engine.is_running else "the engine has stopped, the server's log says why; restart the server"
 
 
 def _add_models(router: APIRouter, engine: Engine) -> None:
