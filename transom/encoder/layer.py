@@ -76,4 +76,5 @@ class EncoderLayer(nn.Module):
             x, hidden = layout.delay(x, held.hidden)
             held = HeldBlocks(hidden, held_queries)
         x = x + self.attention.attend(queries, keys, values, cache).view_as(x)
-        return x + self.ffn(self.ffn_norm(x)), held
+        # Rows [4 B, D]: torch multiplies three dimensions by a copy of the weights.
+        return x + self.ffn(self.ffn_norm(x).flatten(0, 1)).view_as(x), held
