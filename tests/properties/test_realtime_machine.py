@@ -19,26 +19,37 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from tests.properties.realtime_choices import (
+    GARBAGE,
+    MAX_CLIENTS,
+    WRONG_UPDATES,
+    Arrival,
+    Talk,
+    arrivals,
+    chunks,
+    script_of,
+    some_client,
+    talks,
+    updates,
+)
 from tests.server.asgi_socket import AsgiSocket
 from tests.server.in_process import InProcess
 from tests.server.judgement import judge
-from tests.server.model_client import ENTRIES, Entry, ModelClient, Update, format_session
+from tests.server.model_client import ModelClient
 from tests.server.recording import RecordingEngine
 from transom.audio.vad import EnergyVad
-from transom.engine.fake_script import Script, Word
+from transom.engine.fake_script import Script
 from transom.server.app import create_app
 from transom.server.lifecycle import Lifecycle
 from transom.server.limits import POLICY_VIOLATION
 from transom.server.settings import ServerSettings
-from transom.server.wire.messages import AudioFormat, TurnDetection
+from transom.server.wire.messages import TurnDetection
 
 NUM_SEQUENCES = 200
 NUM_RUNS, RUN_SEQUENCES = 20, 500  # a single run would remember every sequence that it has tried
 MAX_SESSIONS = 3
-MAX_CLIENTS = 4
 FINISH_S = 31.0
 MAX_AUDIO_MS = 20_000
-SPOKEN = tuple(Word(position, f" {'🙂' if position % 5 == 0 else 'wört'}{position}") for position in range(600))
 
 
 @dataclass(frozen=True)
@@ -80,99 +91,6 @@ def running_app(profile_index: int) -> RunningApp:
     lifecycle = Lifecycle()
     lifecycle.mark_ready()
     return RunningApp(create_app(engine, profile.settings, lifecycle, EnergyVad), engine, lifecycle, scripts)
-
-
-OPENAI_FORMATS = [
-    *(AudioFormat("pcm_s16le", rate) for rate in (8_000, 16_000, 22_050, 24_000, 48_000)),
-    AudioFormat("pcm_mulaw", 8_000),
-    AudioFormat("pcm_alaw", 8_000),
-]
-MISTRAL_FORMATS = [
-    *OPENAI_FORMATS,
-    AudioFormat("pcm_f32le", 16_000),
-    AudioFormat("pcm_s32le", 44_100),
-    AudioFormat("pcm_f16le", 16_000),
-]
-DETECTIONS: list[dict[str, Any] | None] = [
-    None,
-    {"type": "server_vad", "silence_duration_ms": 200},
-    {"type": "server_vad", "silence_duration_ms": 500, "prefix_padding_ms": 0, "threshold": 0.3},
-    {"type": "server_vad", "silence_duration_ms": 100, "idle_timeout_ms": 400},
-    {"type": "semantic_vad", "eagerness": "high", "create_response": True},
-]
-MISTRAL_DETECTIONS: list[dict[str, Any] | None] = [None, {}, {"min_silence_ms": 100, "end_threshold": 0.9}]
-
-
-def updates(dialect: str) -> st.SearchStrategy[Update]:
-    """Updates that are right."""
-    match dialect:
-        case "mistral":
-            formats = st.sampled_from(MISTRAL_FORMATS).map(lambda f: Update(format_session("mistral", f), f))
-            detections = st.sampled_from(MISTRAL_DETECTIONS).map(
-                lambda d: Update({"turn_detection": d}, detects=d is not None)
-            )
-            return formats | detections | st.just(Update({"target_streaming_delay_ms": 400, "language": "de"}))
-        case "vllm":
-            rates = st.sampled_from([8_000, 16_000, 44_100])
-            return rates.map(lambda rate: AudioFormat("pcm_s16le", rate)).map(
-                lambda f: Update(format_session("vllm", f), f)
-            )
-        case "openai":
-            formats = st.sampled_from(OPENAI_FORMATS).map(lambda f: Update(format_session("openai", f), f))
-            detections = st.sampled_from(DETECTIONS).map(
-                lambda d: Update({"audio": {"input": {"turn_detection": d}}}, detects=d is not None)
-            )
-            delay = {"audio": {"input": {"transcription": {"delay": "high", "prompt": "p", "language": "de"}}}}
-            return formats | detections | st.just(Update({"type": "transcription", **delay}))
-        case _:
-            formats = st.sampled_from(OPENAI_FORMATS).map(lambda f: Update(format_session("openai-beta", f), f))
-            detections = st.sampled_from(DETECTIONS).map(
-                lambda d: Update({"turn_detection": d}, detects=d is not None)
-            )
-            return formats | detections | st.just(Update({"input_audio_transcription": {"delay": "minimal"}}))
-
-
-WRONG_UPDATES: dict[str, tuple[dict[str, Any], str]] = {
-    "openai": ({"type": "session.update", "session": {"audio": {"input": {"format": {"rate": 3}}}}}, "invalid_value"),
-    "openai-beta": (
-        {"type": "transcription_session.update", "session": {"input_audio_format": "mp3"}},
-        "unsupported_format",
-    ),
-    "vllm": ({"type": "session.update", "model": "m", "sample_rate": 3}, "invalid_value"),
-}
-GARBAGE: list[tuple[str | bytes | dict[str, Any], str]] = [
-    ("{", "invalid_json"),
-    ("[]", "invalid_json"),
-    (b"\xff\x00", "invalid_json"),
-    ({"type": "nonsense"}, "unknown_event"),
-]
-
-Talk = tuple[str, int | None]
-some_client = st.integers(0, MAX_CLIENTS - 1)
-# What a session says, the numbered words or the sentence, and the token at which it fails.
-talks = st.tuples(
-    st.sampled_from(["numbers", "numbers", "sentence"]), st.sampled_from([None, None, None, 0, 3, 10, 25])
-)
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A client that connects."""
-
-    entry: Entry
-    talk: Talk
-    seed: int
-    wants_resume: bool
-
-
-arrivals = st.builds(Arrival, st.sampled_from(ENTRIES), talks, st.integers(0, 99), st.booleans())
-chunks = st.tuples(
-    st.sampled_from([0, 1, 20, 50, 99, 100, 240, 400, 800]), st.sampled_from([0, 0, 1, 2, 3, 777]), st.booleans()
-)
-
-
-def script_of(talk: Talk) -> Script:
-    return Script(words=SPOKEN if talk[0] == "numbers" else None, fail_at_token=talk[1])
 
 
 somebody_can_send = precondition(lambda self: any(client.may_send for client in self.clients))
