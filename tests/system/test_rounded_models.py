@@ -88,6 +88,7 @@ def test_a_folder_of_several_files_and_of_either_layout_is_converted(layout: Lay
     assert len(list((tmp_path / "many").glob("*.safetensors"))) > 2
     one, many = (heard(load_model(tmp_path / name, "random", "cpu")) for name in ("one", "many"))
     assert one == many
+    assert len({file.stat().st_mode for file in (tmp_path / "many").iterdir()}) == 1
     original_bytes = sum(file.stat().st_size for file in source.glob("*.safetensors"))
     assert num_bytes < original_bytes / 2  # float32 norms, convolutions and embedding included
 

@@ -72,6 +72,7 @@ def _write_files(parts: Iterator[dict[str, torch.Tensor]], target: Path, file_by
     def write() -> None:
         file = target / f"model-{len(files) + 1:05}.safetensors"
         save_file(waiting, file, metadata={"format": "pt"})
+        file.chmod((target / TOKENIZER_FILE).stat().st_mode)  # safetensors lets its owner alone read it
         files.append((file, tuple(waiting)))
         waiting.clear()
 
