@@ -201,6 +201,7 @@ async def test_a_browsers_key_is_not_sent_back_nor_seen_behind_the_gate(serve: S
 
 async def test_a_key_in_the_url_is_in_no_log(serve: Serve, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, logger="uvicorn")
     for server in (serve(api_keys=KEYS, allow_query_key=True), serve(api_keys=KEYS), serve()):
         for path in (MODELS, OPENAI, "/health"):
             answer = await server.ask(f"{path}?model=caf%C3%A9&api_key=sk-two&api_key=sk-one&empty=")

@@ -100,10 +100,19 @@ class RealtimeSession:
         return self._intake.session_samples
 
     async def wait_for_room(self) -> None:
-        """Wait while the engine's inbox is full or too many turns wait for their answers."""
-        while self._session.is_full or self._num_unanswered() >= self._settings.max_open_turns:
+        """Wait while the engine's inbox is full or too many turns wait for their answers.
+
+        Meanwhile nothing is read, so that no audio comes says nothing about the speaker.
+        """
+        if not self._is_full():
+            return
+        was_timed = self._silence_timer is not None
+        self._stop_silence_timer()
+        while self._is_full():
             self._progress.clear()
             await self._progress.wait()
+        if was_timed:
+            self._start_silence_timer(0.0)
 
     async def execute(self, command: Append | Commit | Clear | Configure | Answer) -> None:
         """Do what a client asks for. Raises WireError, ConfigError or EngineError."""
@@ -228,8 +237,9 @@ class RealtimeSession:
         self._turn = turn + 1
         self._tell(TurnCommitted(turn))
 
-    def _num_unanswered(self) -> int:
-        return sum(turn.committed_s is not None for turn in self._open.values())
+    def _is_full(self) -> bool:
+        num_unanswered = sum(turn.committed_s is not None for turn in self._open.values())
+        return self._session.is_full or num_unanswered >= self._settings.max_open_turns
 
     def _start_silence_timer(self, chunk_s: float) -> None:
         """A client that stops sending in mid speech has stopped speaking; one that sends in long chunks has not."""
