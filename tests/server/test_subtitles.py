@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transom.engine.api import Word
-from transom.server.subtitles import to_srt, to_vtt
-from transom.server.transcript import (
+from transom.server.files.subtitles import to_srt, to_vtt
+from transom.server.files.transcript import (
     MAX_SEGMENT_CHARS,
     MAX_SEGMENT_MS,
     PAUSE_MS,

@@ -24,7 +24,7 @@ from transom.engine.api import Samples, SessionOptions
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script
 from transom.errors import EngineError
-from transom.server.file_session import FileSession, OneTurn
+from transom.server.files.file_session import FileSession, OneTurn
 from transom.server.limits import Limits
 from transom.server.settings import ServerSettings
 from transom.server.wire.messages import TurnDetection

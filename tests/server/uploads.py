@@ -15,8 +15,9 @@ import uvicorn
 from fastapi import FastAPI
 
 from transom.engine.api import Engine, Samples
-from transom.server import ops, problems, transcriptions
-from transom.server.file_session import MakeSplitter, OneTurn, Piece
+from transom.server import ops, problems
+from transom.server.files import transcriptions
+from transom.server.files.file_session import MakeSplitter, OneTurn, Piece
 from transom.server.settings import ServerSettings
 
 RATE = 24_000

@@ -20,11 +20,11 @@ from transom.commands.values import delay_ms
 from transom.config import TOKEN_MS
 from transom.engine.api import Engine, SessionOptions, TextDelta
 from transom.errors import AudioError, ConfigError, EngineError, TransomError
-from transom.server.file_session import BLOCK_SECONDS, FileSession, MakeSplitter
-from transom.server.pauses import splitters
-from transom.server.subtitles import to_srt, to_vtt
-from transom.server.transcript import Transcript, segments_of
-from transom.server.transcript_events import UNKNOWN_LANGUAGE, to_verbose_json
+from transom.server.files.file_session import BLOCK_SECONDS, FileSession, MakeSplitter
+from transom.server.files.pauses import splitters
+from transom.server.files.subtitles import to_srt, to_vtt
+from transom.server.files.transcript import Transcript, segments_of
+from transom.server.files.transcript_events import UNKNOWN_LANGUAGE, to_verbose_json
 
 SUFFIXES = {"text": ".txt", "json": ".json", "srt": ".srt", "vtt": ".vtt"}
 

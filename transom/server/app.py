@@ -12,18 +12,19 @@ from fastapi import FastAPI, WebSocket
 from transom import __version__
 from transom.audio.vad import Vad, load_vad
 from transom.engine.api import Engine
-from transom.server import client_secrets, metrics, ops, pages, problems, security, transcriptions
+from transom.server import client_secrets, metrics, ops, pages, problems, security
 from transom.server.admission import serve_realtime
 from transom.server.client_secrets import ClientSecrets
+from transom.server.files import transcriptions
+from transom.server.files.pauses import splitters
+from transom.server.files.uploads import UploadGate
 from transom.server.lifecycle import Lifecycle
 from transom.server.metrics import Metrics
-from transom.server.pauses import splitters
 from transom.server.resume import ResumeStore
 from transom.server.security import KeyQuota
 from transom.server.services import Services
 from transom.server.settings import ServerSettings
 from transom.server.turns import TurnTaker
-from transom.server.uploads import UploadGate
 from transom.server.wire.events import new_id
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.turn_detection import VadSettings

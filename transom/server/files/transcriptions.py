@@ -23,12 +23,11 @@ from starlette.types import Receive, Scope, Send
 from transom.audio.files import iter_open_audio
 from transom.engine.api import Engine, Samples, SessionOptions
 from transom.errors import AudioError, CapacityError, ConfigError, EngineError, TransomError
-from transom.server.file_session import BLOCK_SECONDS, FileSession, MakeSplitter, next_in_thread
-from transom.server.problems import Problem, error_json, error_responses
-from transom.server.settings import ServerSettings
-from transom.server.subtitles import to_srt, to_vtt
-from transom.server.transcript import Transcript, segments_of
-from transom.server.transcript_events import (
+from transom.server.files.file_session import BLOCK_SECONDS, FileSession, MakeSplitter, next_in_thread
+from transom.server.files.small_form import bounded_route
+from transom.server.files.subtitles import to_srt, to_vtt
+from transom.server.files.transcript import Transcript, segments_of
+from transom.server.files.transcript_events import (
     STREAM_END,
     UNKNOWN_LANGUAGE,
     ChunkEncoder,
@@ -36,8 +35,9 @@ from transom.server.transcript_events import (
     to_json,
     to_verbose_json,
 )
-from transom.server.transcription_form import TranscriptionForm
-from transom.server.upload import bounded_route
+from transom.server.files.transcription_form import TranscriptionForm
+from transom.server.problems import Problem, error_json, error_responses
+from transom.server.settings import ServerSettings
 
 CLIENT_LEFT = 499  # nginx's status; nobody reads it
 MULTIPART = "multipart/form-data"

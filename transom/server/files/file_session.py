@@ -25,7 +25,7 @@ from transom.engine.api import (
     Word,
 )
 from transom.errors import EngineError
-from transom.server.transcript import FileTurn, Transcript
+from transom.server.files.transcript import FileTurn, Transcript
 from transom.server.wire.messages import TurnDetection
 
 BLOCK_SECONDS = 1.0

@@ -14,7 +14,7 @@ import numpy as np
 from transom.audio.silero import FRAME_SAMPLES
 from transom.audio.vad import Vad
 from transom.engine.api import Samples
-from transom.server.file_session import MakeSplitter, Piece
+from transom.server.files.file_session import MakeSplitter, Piece
 from transom.server.wire.messages import TurnDetection
 
 SAMPLES_PER_MS = 16

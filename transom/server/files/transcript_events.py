@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from transom.engine.api import TextDelta, Word
-from transom.server.transcript import Segment, Transcript, segments_of
+from transom.server.files.transcript import Segment, Transcript, segments_of
 from transom.server.wire.events import openai_usage, token_usage, words_json
 
 Json = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from transom.server.transcript import Segment
+from transom.server.files.transcript import Segment
 
 
 def to_srt(segments: Sequence[Segment]) -> str:

@@ -1,0 +1,1 @@
+"""Uploaded files and recordings: from bytes to a transcript, over HTTP and without it."""
