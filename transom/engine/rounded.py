@@ -6,8 +6,9 @@ checkpoint's tensors, which are rounded here unless their folder holds them so. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from math import prod
 
 import torch
@@ -21,7 +22,17 @@ from transom.weights.names import LM_HEAD
 from transom.weights.quantize import EMBEDDING, matrix_names, rounded, scale_name, stored_shapes
 
 Tensors = Mapping[str, torch.Tensor]
-HEAD = "decoder.head"
+JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+
+
+@dataclass(frozen=True)
+class Job:
+    """A linear layer to be made: where it goes, the matrices side by side in it, and its bias."""
+
+    parent: nn.Module
+    attribute: str
+    matrices: tuple[str, ...]
+    bias: torch.Tensor | None
 
 
 def rounding(asked: Weights | None, stored: Weights | None, device: str, dtype: DType | None) -> Weights | None:
@@ -59,15 +70,12 @@ def build_rounded_model(config: ModelConfig, tensors: Tensors, weights: Weights)
             if name != LM_HEAD
         },
     )
-    biases = {path: layer.bias for path, layer in model.named_modules() if isinstance(layer, nn.Linear)}
-    paths = {HEAD: LM_HEAD} | {path: f"{path}.weight" for path in biases if f"{path}.weight" in matrices}
+    jobs = _jobs(model, matrices)
     # The largest first: what packing needs for a moment is then needed while the least is kept.
-    by_size = sorted(paths, key=lambda path: -prod(shapes[paths[path]]))
+    jobs.sort(key=lambda job: -sum(prod(shapes[name]) for name in job.matrices))
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        layers = pool.map(lambda path: _linear(paths[path], tensors, biases.get(path), weights), by_size)
-        for path, layer in zip(by_size, layers, strict=True):
-            parent, _, name = path.rpartition(".")
-            setattr(model.get_submodule(parent), name, layer)
+        for job, layer in zip(jobs, pool.map(lambda job: _linear(job, tensors, weights), jobs), strict=True):
+            setattr(job.parent, job.attribute, layer)
     assert not any(parameter.is_meta for parameter in model.parameters()), "a matrix has no place in the model"
     return model.eval()
 
@@ -76,8 +84,39 @@ def _kept(name: str, tensors: Tensors) -> torch.Tensor:
     return tensors[name] if name == EMBEDDING else tensors[name].float()
 
 
-def _linear(name: str, tensors: Tensors, bias: torch.Tensor | None, weights: Weights) -> nn.Module:
-    parts = rounded(name, tensors, weights)
+def _jobs(model: SpeechModel, matrices: set[str]) -> list[Job]:
+    """Every linear layer to make; those that share an input become one, and are taken out of the model."""
+    jobs = [Job(model.decoder, "head", (LM_HEAD,), None)]
+    for path, module in model.named_modules():
+        for joint, parts in JOINED.items():
+            if hasattr(module, joint):
+                linears = [getattr(module, part) for part in parts]
+                jobs.append(
+                    Job(module, joint, tuple(f"{path}.{part}.weight" for part in parts), _joined_bias(linears))
+                )
+                for part in parts:
+                    delattr(module, part)
+        for name, child in module.named_children():
+            if isinstance(child, nn.Linear) and f"{path}.{name}.weight" in matrices:
+                jobs.append(Job(module, name, (f"{path}.{name}.weight",), child.bias))
+    return jobs
+
+
+def _joined_bias(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
+    """Biases side by side, zeros where one lacks its own."""
+    if all(linear.bias is None for linear in linears):
+        return None
+    return torch.cat([torch.zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears])
+
+
+def _linear(job: Job, tensors: Tensors, weights: Weights) -> nn.Module:
+    parts = [rounded(name, tensors, weights) for name in job.matrices]
+    weight = _joined([part[name] for part, name in zip(parts, job.matrices, strict=True)])
     if weights == "fp16":
-        return Fp16Linear(parts[name], bias)
-    return Int8Linear(parts[name], parts[scale_name(name)], bias)
+        return Fp16Linear(weight, job.bias)
+    scale = _joined([part[scale_name(name)] for part, name in zip(parts, job.matrices, strict=True)])
+    return Int8Linear(weight, scale, job.bias)
+
+
+def _joined(rows: Sequence[torch.Tensor]) -> torch.Tensor:
+    return rows[0] if len(rows) == 1 else torch.cat(list(rows))

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from transom.kernels.backend import AttentionBackend, AttentionMetadata, PagedKV
-from transom.layers.packed import PackedLinear, pack_joined
+from transom.layers.packed import pack_joined
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class PagedAttention(nn.Module):
         self.k_proj = nn.Linear(size, num_kv_heads * head_dim, bias=False)
         self.v_proj = nn.Linear(size, num_kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, size, bias=bias)
-        self.qkv_proj: PackedLinear | None = None
+        self.qkv_proj: nn.Module | None = None
         self._split = (num_heads, num_kv_heads, num_kv_heads)
 
     def pack(self) -> None:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transom.layers.packed import PackedLinear, pack_joined
+from transom.layers.packed import pack_joined
 
 
 class SwiGLU(nn.Module):
@@ -17,7 +17,7 @@ class SwiGLU(nn.Module):
         self.gate_proj = nn.Linear(size, inner_size, bias=False)
         self.up_proj = nn.Linear(size, inner_size, bias=False)
         self.down_proj = nn.Linear(inner_size, size, bias=down_bias)
-        self.gate_up_proj: PackedLinear | None = None
+        self.gate_up_proj: nn.Module | None = None
 
     def pack(self) -> None:
         """Make one packed projection of the first two."""
