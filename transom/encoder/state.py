@@ -50,11 +50,12 @@ class EncoderState:
 
     def read(self, rows: torch.Tensor) -> EncoderState:
         """A copy of some rows."""
-        return EncoderState(self.mel_tail[rows], self.conv_tail[rows], self.hidden[rows], self.queries[rows])
+        return EncoderState(*(tensor.index_select(0, rows) for tensor in self._tensors()))
 
     def write(self, rows: torch.Tensor, state: EncoderState) -> None:
         """Overwrite some rows."""
-        self.mel_tail[rows] = state.mel_tail
-        self.conv_tail[rows] = state.conv_tail
-        self.hidden[rows] = state.hidden
-        self.queries[rows] = state.queries
+        for tensor, new in zip(self._tensors(), state._tensors(), strict=True):
+            tensor.index_copy_(0, rows, new)
+
+    def _tensors(self) -> tuple[torch.Tensor, ...]:
+        return self.mel_tail, self.conv_tail, self.hidden, self.queries

@@ -14,7 +14,7 @@ from transom.decoder.stack import Decoder
 from transom.encoder.stack import Encoder
 from transom.layers.attention import PagedAttention
 from transom.layers.feed_forward import SwiGLU
-from transom.layers.packed import PackedLinear, can_pack, pack_linears
+from transom.layers.packed import PackedLinear, can_pack, pack_layers
 
 
 class SpeechModel(nn.Module):
@@ -41,7 +41,7 @@ class SpeechModel(nn.Module):
         for module in self.modules():
             if isinstance(module, PagedAttention | SwiGLU):
                 module.pack()
-        pack_linears(self)
+        pack_layers(self)
         self.decoder.head = PackedLinear(self.decoder.embed_tokens.weight, None)
 
 

@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
-from transom.kernels.gathered import make_part
+from transom.kernels.gathered import Workspace, make_part
 from transom.kernels.plans import StepPlans
 from transom.kernels.single_row import make_bags
 
-PART_KEY_BYTES = 2 << 20
+PART_KEY_BYTES = 1 << 20
 
 Rows = NDArray[np.int64]
 
@@ -82,6 +82,7 @@ class CpuAttention:
 
     def __init__(self, part_key_bytes: int = PART_KEY_BYTES) -> None:
         self._part_key_bytes = part_key_bytes
+        self._workspace = Workspace()
         self._plans: StepPlans[tuple[_Share, ...]] = StepPlans()
         self._targets: StepPlans[_Targets] = StepPlans()
 
@@ -110,7 +111,7 @@ class CpuAttention:
             dtype=dtype,
         )
         shares = self._plans.get(
-            metadata, layout, lambda: tuple(_make_shares(metadata, layout, self._part_key_bytes))
+            metadata, layout, lambda: tuple(_make_shares(metadata, layout, self._workspace, self._part_key_bytes))
         )
         pages = _as_rows(cache.keys), _as_rows(cache.values)
         wide = queries.to(dtype)
@@ -123,7 +124,9 @@ class CpuAttention:
         return output
 
 
-def _make_shares(metadata: AttentionMetadata, layout: _Layout, part_key_bytes: int) -> Iterator[_Share]:
+def _make_shares(
+    metadata: AttentionMetadata, layout: _Layout, workspace: Workspace, part_key_bytes: int
+) -> Iterator[_Share]:
     """All rows of a step, by the number of their stream's rows."""
     query_start, seq_lens, block_table = (
         tensor.numpy().astype(np.int64) for tensor in (metadata.query_start, metadata.seq_lens, metadata.block_table)
@@ -143,7 +146,7 @@ def _make_shares(metadata: AttentionMetadata, layout: _Layout, part_key_bytes: i
         for start in range(0, len(streams), step):
             part = slice(start, start + step)
             chosen = None if is_all and step >= len(streams) else torch.from_numpy(queries[part].reshape(-1))
-            yield _Share(chosen, make_part(rows[part], is_seen[part], layout.group, layout.dtype))
+            yield _Share(chosen, make_part(workspace, rows[part], is_seen[part], layout.group, layout.dtype))
 
 
 def _visible_rows(standing: Rows, block_table: Rows, layout: _Layout) -> tuple[Rows, NDArray[np.bool_]]:

@@ -9,12 +9,28 @@ L keys gathered per stream.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+
+
+class Workspace:
+    """Memory that rows are gathered into, kept from step to step: allocated anew it would cost more than the copy."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[str, torch.dtype], torch.Tensor] = {}
+
+    def gather(self, name: str, rows: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
+        """``rows`` [., G, K] at ``sources`` [L], valid until the next call with the same name."""
+        shape = (len(sources), *rows.shape[1:])
+        size, place = math.prod(shape), (name, rows.dtype)
+        if place not in self._buffers or self._buffers[place].numel() < size:
+            self._buffers[place] = torch.empty(size, dtype=rows.dtype)
+        return torch.index_select(rows, 0, sources, out=self._buffers[place][:size].view(shape))
 
 
 @dataclass(frozen=True)
@@ -26,6 +42,7 @@ class Part:
     one that broadcasts.
     """
 
+    workspace: Workspace
     num_streams: int
     sources: torch.Tensor
     bias: torch.Tensor | None
@@ -37,8 +54,10 @@ class Part:
         grouped = queries.view(self.num_streams, -1, num_kv_heads, queries.shape[1] // num_kv_heads, head_dim)
         grouped = grouped.transpose(1, 2)  # [S, G, n, R, K]
         gathered_keys, gathered_values = (
-            rows.index_select(0, self.sources).to(queries.dtype).view(self.num_streams, -1, num_kv_heads, head_dim)
-            for rows in (keys, values)
+            self.workspace.gather(name, rows, self.sources)
+            .to(queries.dtype)
+            .view(self.num_streams, -1, num_kv_heads, head_dim)
+            for name, rows in (("keys", keys), ("values", values))
         )
         output = F.scaled_dot_product_attention(
             grouped.flatten(2, 3),
@@ -52,12 +71,15 @@ class Part:
         return output.view(grouped.shape).transpose(1, 2).reshape(queries.shape)
 
 
-def make_part(rows: NDArray[np.int64], is_seen: NDArray[np.bool_], group: int, dtype: torch.dtype) -> Part:
+def make_part(
+    workspace: Workspace, rows: NDArray[np.int64], is_seen: NDArray[np.bool_], group: int, dtype: torch.dtype
+) -> Part:
     """A part of cache ``rows`` [S, L], of which each query sees those that ``is_seen`` [S, n, L] says."""
     if is_seen.shape[1] > 1:
         is_seen = np.repeat(is_seen, group, axis=1)
     blind = np.logical_not(is_seen.any(axis=2, keepdims=True))[:, None]
     return Part(
+        workspace,
         len(rows),
         torch.from_numpy(rows.reshape(-1)),
         _bias(is_seen, dtype),

@@ -32,18 +32,35 @@ class PackedLinear(nn.Module):
         return output
 
 
+class PackedConv(nn.Module):
+    """A convolution without padding as one product of all its windows."""
+
+    def __init__(self, conv: nn.Conv1d) -> None:
+        super().__init__()
+        (self._width,), (self._stride,) = conv.kernel_size, conv.stride
+        self._linear = PackedLinear(conv.weight.flatten(1), conv.bias)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Float32 [B, K, T] -> [B, N, T']."""
+        windows = x.unfold(2, self._width, self._stride).transpose(1, 2).flatten(2)
+        output: torch.Tensor = self._linear(windows)
+        return output.transpose(1, 2)
+
+
 def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     """Whether linear layers of a model can be packed."""
     return device.type == "cpu" and dtype == torch.float32 and torch._C._has_mkldnn
 
 
-def pack_linears(module: nn.Module) -> None:
-    """Replace all linear layers inside ``module`` by packed ones, and give their old weights up one by one."""
+def pack_layers(module: nn.Module) -> None:
+    """Replace linear layers and convolutions inside ``module`` by packed ones; their old weights are given up."""
     for name, child in module.named_children():
         if isinstance(child, nn.Linear):
             setattr(module, name, PackedLinear(child.weight, child.bias))
+        elif isinstance(child, nn.Conv1d):
+            setattr(module, name, PackedConv(child))
         else:
-            pack_linears(child)
+            pack_layers(child)
 
 
 def pack_joined(linears: Sequence[nn.Linear]) -> PackedLinear:
