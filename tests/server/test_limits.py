@@ -102,7 +102,7 @@ async def test_a_key_with_all_its_sessions_open_is_refused_with_429(run_server: 
 
 
 def test_no_limit_is_left_without_a_test() -> None:
-    tested_elsewhere = {"max_upload_bytes"}  # test_transcriptions.py
+    tested_elsewhere = {"max_upload_bytes"}  # test_upload_gate.py
     tested = {"max_session_s", "idle_timeout_s", "max_realtime_factor", "max_message_bytes", "max_append_bytes"}
     assert set(RULES) == tested | tested_elsewhere | {"max_sessions_per_key"}
     assert ServerSettings().limits == Limits()

@@ -25,7 +25,6 @@ from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script
 from transom.errors import EngineError
 from transom.server.files.file_session import FileSession, OneTurn
-from transom.server.limits import Limits
 from transom.server.settings import ServerSettings
 from transom.server.wire.messages import TurnDetection
 
@@ -257,26 +256,6 @@ def test_the_sdk_raises_what_fails_in_the_middle_of_a_stream() -> None:
         stream = sdk.audio.transcriptions.create(file=recording(), model="m", stream=True)
         with pytest.raises(openai.APIError, match="fail"):
             list(stream)
-
-
-@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
-def test_an_upload_that_is_too_large_is_refused_while_it_comes_in(is_declared: bool) -> None:
-    app = make_app(FakeEngine(), ServerSettings(limits=Limits(max_upload_bytes=100_000)))
-    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
-    size = 3_000_000
-
-    def chunks() -> Iterator[bytes]:
-        yield head
-        for _ in range(size // 50_000):
-            yield bytes(50_000)
-
-    content: Any = head + bytes(size) if is_declared else chunks()
-    headers = {"content-type": "multipart/form-data; boundary=x"}
-    with serving(app) as url:
-        response = httpx.post(url + PATH, content=content, headers=headers)
-        assert httpx.post(url + PATH, files={"file": recording(1)}).status_code == 200
-    error = response.json()["error"]
-    assert (response.status_code, error["code"], error["param"]) == (413, "upload_too_large", "file")
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
+import pytest
 
 from tests.server.client import until_active, until_true
 from tests.server.conftest import RunningServer, RunServer
@@ -99,3 +101,26 @@ async def test_an_upload_whose_bytes_stop_coming_loses_its_place(run_server: Run
     assert f'"code":"{rule.code}"' in answer
     async with httpx.AsyncClient(timeout=20) as http:
         assert (await upload(http, server)).status_code == 200
+
+
+@pytest.mark.parametrize("is_declared", [True, False], ids=["declared", "chunked"])
+async def test_an_upload_that_is_too_large_is_refused_while_it_comes_in(
+    is_declared: bool, run_server: RunServer
+) -> None:
+    server = run_server(FakeEngine(), limits=Limits(max_upload_bytes=100_000))
+    head = b'--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\n'
+    size = 3_000_000
+
+    async def chunks() -> AsyncIterator[bytes]:
+        yield head
+        for _ in range(size // 50_000):
+            yield bytes(50_000)
+
+    content: Any = head + bytes(size) if is_declared else chunks()
+    headers = {"content-type": "multipart/form-data; boundary=x"}
+    async with httpx.AsyncClient(timeout=20) as http:
+        response = await http.post(server.http_url + PATH, content=content, headers=headers)
+        assert (await upload(http, server)).status_code == 200
+        assert await metric(http, server, 'transom_streams_closed_total{code="413",dialect="http"}') == 1
+    error = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (413, "upload_too_large", "file")

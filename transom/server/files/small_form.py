@@ -1,7 +1,7 @@
-"""A bound on the size of uploads that counts while the bytes come in, before anything is parsed or kept.
+"""A form that would fill the memory is refused: it has one file and few fields, and none of them is long.
 
-Starlette writes a file that is being uploaded to disk, but keeps small files and all other fields in memory: of
-those, a form has few. The bound ends the upload where it is passed.
+Starlette writes a file that is being uploaded to disk, but keeps small files and all other fields in memory. How much
+is read at all is bounded by :mod:`transom.server.files.upload_body`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
-from starlette.types import Message, Receive
 
 from transom.server.problems import Problem
 
@@ -31,41 +30,22 @@ class SmallForm(Request):
         return super().form(**{**FORM_LIMITS, **limits})
 
 
-def bounded_route(max_bytes: int) -> type[APIRoute]:
-    """A route class whose requests have at most ``max_bytes`` of body; larger ones are answered with 413."""
+class SmallFormRoute(APIRoute):
+    """A route that reads its form so."""
 
-    class BoundedRoute(APIRoute):
-        def get_route_handler(self) -> Handler:
-            handle = super().get_route_handler()
+    def get_route_handler(self) -> Handler:
+        """FastAPI's own handler, with another request."""
+        handle = super().get_route_handler()
 
-            async def handle_bounded(request: Request) -> Response:
-                declared = request.headers.get("content-length", "")
-                if declared.isdecimal() and int(declared) > max_bytes:
-                    raise _too_large(max_bytes)
-                try:
-                    return await handle(SmallForm(request.scope, _bounded(request.receive, max_bytes)))
-                except HTTPException as error:
-                    if error.detail.startswith(FIELD_TOO_LONG):
-                        raise _field_too_long() from error
-                    raise
+        async def handle_small(request: Request) -> Response:
+            try:
+                return await handle(SmallForm(request.scope, request.receive))
+            except HTTPException as error:
+                if error.detail.startswith(FIELD_TOO_LONG):
+                    raise _field_too_long() from error
+                raise
 
-            return handle_bounded
-
-    return BoundedRoute
-
-
-def _bounded(receive: Receive, max_bytes: int) -> Receive:
-    num_bytes = 0
-
-    async def receive_bounded() -> Message:
-        nonlocal num_bytes
-        message = await receive()
-        num_bytes += len(message.get("body", b""))
-        if num_bytes > max_bytes:
-            raise _too_large(max_bytes)
-        return message
-
-    return receive_bounded
+        return handle_small
 
 
 def _field_too_long() -> Problem:
@@ -74,13 +54,3 @@ def _field_too_long() -> Problem:
         "file: with curl, -F file=@speech.wav"
     )
     return Problem(HTTPStatus.BAD_REQUEST, "invalid_value", message)
-
-
-def _too_large(max_bytes: int) -> Problem:
-    message = (
-        f"the upload is larger than {max_bytes} bytes, the most this server takes; send a compressed file, such as "
-        "flac or ogg, or cut it into parts"
-    )
-    # The rest of the body is not read, so the connection cannot serve another request.
-    headers = {"Connection": "close"}
-    return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "upload_too_large", message, param="file", headers=headers)

@@ -1,6 +1,6 @@
 """``POST /v1/audio/transcriptions`` as OpenAI's and vLLM's clients speak it; ``/v1/audio/translations`` is refused.
 
-An upload lies on disk (at most ``limits.max_upload_bytes``) and is read block by block while the engine transcribes
+An upload lies on disk and is read block by block while the engine transcribes
 it. A request holds one place in the engine, from its first decoded second until it is answered or its client leaves.
 """
 
@@ -24,7 +24,7 @@ from transom.audio.files import iter_open_audio
 from transom.engine.api import Engine, Samples, SessionOptions
 from transom.errors import AudioError, CapacityError, ConfigError, EngineError, TransomError
 from transom.server.files.file_session import BLOCK_SECONDS, FileSession, MakeSplitter, next_in_thread
-from transom.server.files.small_form import bounded_route
+from transom.server.files.small_form import SmallFormRoute
 from transom.server.files.subtitles import to_srt, to_vtt
 from transom.server.files.transcript import Transcript, segments_of
 from transom.server.files.transcript_events import (
@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 def make_router(engine: Engine, settings: ServerSettings, make_splitter: MakeSplitter) -> APIRouter:
     """The routes of uploaded recordings; ``make_splitter`` cuts them into turns."""
-    router = APIRouter(route_class=bounded_route(settings.limits.max_upload_bytes), tags=["audio"])
+    router = APIRouter(route_class=SmallFormRoute, tags=["audio"])
     transcriber = Transcriber(engine, settings, make_splitter)
 
     @router.post(

@@ -1,8 +1,8 @@
 """What an upload shares with a realtime session: it counts for its key and in the metrics, and a drain waits for it.
 
 A middleware around the routes of uploads, inside :mod:`transom.server.security`: a request is counted from its first
-byte to the last of its answer, so that no more files come in at a time than the engine has places. One whose bytes
-stop coming loses its place.
+byte to the last of its answer, so that no more files come in at a time than the engine has places. One that is too
+large, or whose bytes stop coming, loses its place.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from transom.errors import CapacityError
+from transom.server.files.upload_body import BoundedBody
 from transom.server.lifecycle import DrainingError
 from transom.server.metrics import RefusalReason
-from transom.server.problems import Problem, problem
+from transom.server.problems import problem
 from transom.server.security import TooManySessionsError
 from transom.server.services import Services
 
@@ -73,7 +74,7 @@ class UploadGate:
     async def _run(self, upload: Upload, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with upload.scope:
-                await self._app(scope, self._patient(receive), send)
+                await self._app(scope, BoundedBody(scope, receive, self._services.settings.limits), send)
         except TimeoutError:
             if upload.has_begun_answer:  # a stream: its client sees that the last event is missing
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -96,24 +97,6 @@ class UploadGate:
 
     def _release(self) -> None:
         self._num_uploads -= 1
-
-    def _patient(self, receive: Receive) -> Receive:
-        idle_timeout_s = self._services.settings.limits.idle_timeout_s
-        is_whole = False
-
-        async def patient() -> Message:
-            nonlocal is_whole
-            try:
-                async with asyncio.timeout(None if is_whole else idle_timeout_s):
-                    message = await receive()
-            except TimeoutError as error:
-                text = f"nothing was received for {idle_timeout_s:g} s; send the file again"
-                headers = {"Connection": "close"}
-                raise Problem(HTTPStatus.REQUEST_TIMEOUT, "idle_timeout", text, headers=headers) from error
-            is_whole = not message.get("more_body", False)
-            return message
-
-        return patient
 
     def _watched(self, upload: Upload, held: ExitStack, state: dict[str, Any], send: Send) -> Send:
         metrics = self._services.metrics
