@@ -23,7 +23,8 @@ from websockets.typing import Subprotocol
 from tests.server.plain_server import serving
 from transom.errors import ConfigError
 from transom.server.api_keys import KeyRing, check_exposure, read_keys
-from transom.server.security import Gate, KeyQuota, Origins, TooManySessionsError, install
+from transom.server.quota import KeyQuota, TooManySessionsError
+from transom.server.security import Gate, Origins, install
 from transom.server.settings import ServerSettings
 
 KEYS = ("sk-one", "sk-two")
@@ -320,18 +321,16 @@ async def test_an_asgi_server_without_denial_answers_closes_before_it_accepts() 
 
 def test_a_key_opens_no_more_than_its_quota_and_every_end_frees_a_place() -> None:
     quota = KeyQuota(2)
-    with quota.hold("a"):
-        with contextlib.suppress(ZeroDivisionError), quota.hold("a"):
-            with pytest.raises(TooManySessionsError) as caught, quota.hold("a"):
-                raise AssertionError("let in")
-            assert caught.value.code == "rate_limit_exceeded"
-            with quota.hold("b"), quota.hold(None), quota.hold(None), quota.hold(None):
-                assert (quota.num_open("a"), quota.num_open("b")) == (2, 1)
-            raise ZeroDivisionError
-        assert quota.num_open("a") == 1
+    for _ in range(3):
         with quota.hold("a"):
-            assert quota.num_open("a") == 2
-    assert (quota.num_open("a"), quota.num_open("b")) == (0, 0)
+            with contextlib.suppress(ZeroDivisionError), quota.hold("a"):
+                with pytest.raises(TooManySessionsError) as caught, quota.hold("a"):
+                    raise AssertionError("let in")
+                assert caught.value.code == "rate_limit_exceeded"
+                with quota.hold("b"), quota.hold(None), quota.hold(None), quota.hold(None):
+                    raise ZeroDivisionError
+            with quota.hold("a"):
+                pass
 
 
 @pytest.mark.parametrize(

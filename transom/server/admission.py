@@ -16,9 +16,9 @@ from transom.server.handshake import Handshake, first_settings, read_handshake
 from transom.server.lifecycle import DrainingError
 from transom.server.metrics import RefusalReason
 from transom.server.problems import problem
+from transom.server.quota import TooManySessionsError
 from transom.server.realtime import Origin, RealtimeConnection, logger
 from transom.server.resume import ResumeError, SentFrames, new_token
-from transom.server.security import TooManySessionsError
 from transom.server.services import Services
 from transom.server.wire.events import new_id
 from transom.server.wire.messages import DialectName, ServerEvent, WireError

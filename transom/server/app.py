@@ -20,8 +20,8 @@ from transom.server.files.pauses import splitters
 from transom.server.files.uploads import UploadGate
 from transom.server.lifecycle import Lifecycle
 from transom.server.metrics import Metrics
+from transom.server.quota import KeyQuota
 from transom.server.resume import ResumeStore
-from transom.server.security import KeyQuota
 from transom.server.services import Services
 from transom.server.settings import ServerSettings
 from transom.server.turns import TurnTaker

@@ -37,11 +37,6 @@ class AudioIntake:
         """Samples at the engine's rate since the session began: those handed out, and those that were dropped."""
         return self._session_samples
 
-    @property
-    def session_ms(self) -> float:
-        """Milliseconds of audio since the session began, what is held back included."""
-        return self._session_samples * 1000 / self._engine_sample_rate + self.held_ms
-
     def push(self, audio: bytes, audio_format: AudioFormat) -> Samples:
         """Convert bytes; what comes back may lag behind them, and may be empty. Raises AudioError for bad samples."""
         is_new = audio_format != self._format

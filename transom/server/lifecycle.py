@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -54,7 +53,6 @@ class Lifecycle:
         self._finish_timeout_s = finish_timeout_s
         self._state: State = "starting"
         self._connections: set[Connection] = set()
-        self._when_draining: list[Callable[[], None]] = []
         self._is_empty = asyncio.Event()
         self._is_empty.set()
 
@@ -91,10 +89,6 @@ class Lifecycle:
         if not self._connections:
             self._is_empty.set()
 
-    def call_when_draining(self, callback: Callable[[], None]) -> None:
-        """Call back once, when the server is asked to stop."""
-        self._when_draining.append(callback)
-
     async def drain(self) -> None:
         """Take no new work, leave the running work its time, then finish it as before a restart (1012)."""
         await self._end(Farewell(SERVICE_RESTART, "the server restarts; connect again", self._drain_timeout_s))
@@ -104,10 +98,7 @@ class Lifecycle:
         await self._end(Farewell(GOING_AWAY, "the server is stopped", patience_s=0))
 
     async def _end(self, farewell: Farewell) -> None:
-        if self._state != "draining":
-            self._state = "draining"
-            for callback in self._when_draining:
-                callback()
+        self._state = "draining"
         if self._connections and farewell.patience_s > 0:
             logger.info("draining: %d connections may go on for %g s", self.num_connections, farewell.patience_s)
             with contextlib.suppress(TimeoutError):

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Literal, Protocol
@@ -22,7 +21,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from transom.errors import ConfigError, TransomError
+from transom.errors import ConfigError
 from transom.server import ops
 from transom.server.api_keys import KeyRing
 from transom.server.limits import POLICY_VIOLATION
@@ -210,52 +209,6 @@ def _take_query_key(scope: Scope) -> bytes | None:
     kept = [(name, value) for name, value in pairs if name != KEY_PARAMETER]
     scope["query_string"] = urlencode(kept, encoding="latin-1").encode()
     return keys[0].encode("latin-1")
-
-
-class TooManySessionsError(TransomError):
-    """A key has as many sessions and uploads as it may have."""
-
-    code = "rate_limit_exceeded"
-
-
-class KeyQuota:
-    """Counts what each key has open. For the event loop's thread; clients without a key are not counted."""
-
-    def __init__(self, max_per_key: int | None) -> None:
-        self._max_per_key = max_per_key
-        self._num_open: dict[str, int] = {}
-
-    def acquire(self, principal: str | None) -> None:
-        """Count one more. Raises TooManySessionsError and counts nothing if the key has all it may have."""
-        if principal is None:
-            return
-        num_open = self._num_open.get(principal, 0)
-        if self._max_per_key is not None and num_open >= self._max_per_key:
-            raise TooManySessionsError(
-                f"this API key has {num_open} sessions and uploads open, as many as it may have; end one first"
-            )
-        self._num_open[principal] = num_open + 1
-
-    def release(self, principal: str | None) -> None:
-        """Count one less."""
-        if principal is None:
-            return
-        self._num_open[principal] -= 1
-        if not self._num_open[principal]:
-            del self._num_open[principal]
-
-    @contextmanager
-    def hold(self, principal: str | None) -> Iterator[None]:
-        """Count one as long as the block runs, however it ends."""
-        self.acquire(principal)
-        try:
-            yield
-        finally:
-            self.release(principal)
-
-    def num_open(self, principal: str) -> int:
-        """What this key has open."""
-        return self._num_open.get(principal, 0)
 
 
 def install(app: FastAPI, settings: ServerSettings, find_grant: FindGrant, on_refused: OnRefused) -> None:

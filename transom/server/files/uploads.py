@@ -22,7 +22,7 @@ from transom.server.files.upload_body import BoundedBody
 from transom.server.lifecycle import DrainingError
 from transom.server.metrics import RefusalReason
 from transom.server.problems import problem
-from transom.server.security import TooManySessionsError
+from transom.server.quota import TooManySessionsError
 from transom.server.services import Services
 
 PATHS = "/v1/audio/"
