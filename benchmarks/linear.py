@@ -41,18 +41,17 @@ class Shape:
 
 
 def step_shapes() -> Iterator[Shape]:
-    """Every matrix of a step of the 4B but the adapter's, which are one in a hundred; none fused."""
+    """Every matrix of a step of the 4B but the adapter's, which are one in a hundred; joined as in the engine."""
     encoder, decoder = VOXTRAL_4B.encoder, VOXTRAL_4B.decoder
     size, inner, layers = encoder.hidden_size, encoder.num_heads * encoder.head_dim, encoder.num_layers
-    yield Shape("encoder q, k, v", inner, size, 3 * layers, 4)
+    yield Shape("encoder q, k, v", 3 * inner, size, layers, 4)
     yield Shape("encoder o", size, inner, layers, 4)
-    yield Shape("encoder gate, up", encoder.intermediate_size, size, 2 * layers, 4)
+    yield Shape("encoder gate, up", 2 * encoder.intermediate_size, size, layers, 4)
     yield Shape("encoder down", size, encoder.intermediate_size, layers, 4)
     size, inner, layers = decoder.hidden_size, decoder.num_heads * decoder.head_dim, decoder.num_layers
-    yield Shape("decoder q", inner, size, layers, 1)
-    yield Shape("decoder k, v", decoder.num_kv_heads * decoder.head_dim, size, 2 * layers, 1)
+    yield Shape("decoder q, k, v", inner + 2 * decoder.num_kv_heads * decoder.head_dim, size, layers, 1)
     yield Shape("decoder o", size, inner, layers, 1)
-    yield Shape("decoder gate, up", decoder.intermediate_size, size, 2 * layers, 1)
+    yield Shape("decoder gate, up", 2 * decoder.intermediate_size, size, layers, 1)
     yield Shape("decoder down", size, decoder.intermediate_size, layers, 1)
     yield Shape("head", decoder.vocab_size, size, 1, 1)
 
