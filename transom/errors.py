@@ -44,7 +44,7 @@ class BackendError(TransomError):
 class CapacityError(TransomError):
     """The server is full: no further session can be admitted now."""
 
-    code = "session_limit_exceeded"
+    code = "overloaded"
 
 
 class CacheFullError(TransomError):

@@ -129,7 +129,7 @@ class Realtime(RuleBasedStateMachine):
             assert socket.denial is not None
             status, headers, body = socket.denial
             assert (status, headers["retry-after"]) == (503, "5")
-            assert body["error"]["code"] == "session_limit_exceeded"
+            assert body["error"]["code"] == "overloaded"
         else:
             client.connected(socket, self.engine.heard[-1])
             assert (client.token is not None) == arrival.wants_resume

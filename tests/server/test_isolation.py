@@ -167,7 +167,7 @@ async def test_a_full_server_refuses_the_upgrade_and_a_freed_place_is_taken(run_
         response = caught.value.response
         assert (response.status_code, response.headers["Retry-After"]) == (503, "7")
         error = json.loads(response.body or b"")["error"]
-        assert (error["code"], error["type"]) == ("session_limit_exceeded", "server_error")
+        assert (error["code"], error["type"]) == ("overloaded", "server_error")
         await until_active(engine, 1)
         async with open_client(server.realtime_url + QUERY) as client:
             assert await say_two_words(client) == TWO_WORDS

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from http import HTTPStatus
 from typing import Any
 
 from starlette.websockets import WebSocket
 
-from transom.errors import CapacityError, EngineError, TransomError
+from transom.errors import TransomError
 from transom.server.handshake import Handshake, first_settings, read_handshake
 from transom.server.lifecycle import DrainingError
-from transom.server.metrics import RefusalReason
-from transom.server.problems import problem
-from transom.server.quota import TooManySessionsError
-from transom.server.realtime import Origin, RealtimeConnection, logger
-from transom.server.resume import ResumeError, SentFrames, new_token
+from transom.server.realtime import Origin, RealtimeConnection
+from transom.server.refusals import refusal_of
+from transom.server.resume import SentFrames, new_token
 from transom.server.services import Services
 from transom.server.wire.events import new_id
 from transom.server.wire.messages import DialectName, ServerEvent, WireError
@@ -28,6 +26,8 @@ from transom.server.wire.state import WireState
 KEPT_CHARS = 1 << 20
 NEW_SESSION = "new"
 MAX_RECEIVED_DIGITS = 10
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -155,26 +155,7 @@ async def _run(websocket: WebSocket, services: Services, admitted: Admitted) -> 
 
 
 async def _refuse(websocket: WebSocket, services: Services, error: TransomError) -> None:
-    status, reason = _judge(error)
+    refusal, reason = refusal_of(error, services.settings.retry_after_s)
     services.metrics.stream_refused(reason)
-    logger.warning("refused a client: %s", error, extra={"code": error.code, "status": int(status)})
-    is_temporary = status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-    headers = {"Retry-After": str(services.settings.retry_after_s)} if is_temporary else None
-    param = error.param if isinstance(error, WireError) else None
-    await websocket.send_denial_response(problem(status, error.code, str(error), param=param, headers=headers))
-
-
-def _judge(error: TransomError) -> tuple[int, RefusalReason]:
-    match error:
-        case TooManySessionsError():
-            return HTTPStatus.TOO_MANY_REQUESTS, "key_limit"
-        case DrainingError():
-            return HTTPStatus.SERVICE_UNAVAILABLE, "draining"
-        case CapacityError():
-            return HTTPStatus.SERVICE_UNAVAILABLE, "capacity"
-        case EngineError():
-            return HTTPStatus.SERVICE_UNAVAILABLE, "engine"
-        case ResumeError():
-            return error.http_status, "request"
-        case _:
-            return HTTPStatus.BAD_REQUEST, "request"
+    logger.warning("refused a client", extra={"code": refusal.code, "status": refusal.status_code})
+    await websocket.send_denial_response(refusal.response())

@@ -55,6 +55,10 @@ class Problem(HTTPException):
         self.code = code
         self.param = param
 
+    def response(self) -> JSONResponse:
+        """The answer."""
+        return problem(self.status_code, self.code, self.detail, param=self.param, headers=self.headers)
+
 
 def problem(
     status: int, code: str, message: str, *, param: str | None = None, headers: Mapping[str, str] | None = None
@@ -99,7 +103,7 @@ def _without_fastapis_errors(schema: dict[str, Any]) -> dict[str, Any]:
 async def _on_http_exception(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)
     if isinstance(error, Problem):
-        return problem(error.status_code, error.code, error.detail, param=error.param, headers=error.headers)
+        return error.response()
     code = HTTPStatus(error.status_code).phrase.lower().replace(" ", "_")
     message = f"{request.method} {request.url.path}: {error.detail}"
     return problem(error.status_code, code, message, headers=error.headers)

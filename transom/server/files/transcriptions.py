@@ -37,6 +37,7 @@ from transom.server.files.transcript_events import (
 )
 from transom.server.files.transcription_form import TranscriptionForm
 from transom.server.problems import Problem, error_json, error_responses
+from transom.server.refusals import refusal_of
 from transom.server.settings import ServerSettings
 
 CLIENT_LEFT = 499  # nginx's status; nobody reads it
@@ -164,17 +165,16 @@ class Transcriber:
             case ConfigError():
                 return Problem(HTTPStatus.BAD_REQUEST, "invalid_value", message, param="target_streaming_delay_ms")
             case CapacityError():
-                return self._unavailable("overloaded", message)
+                return self._refusal(error)
             case EngineError() if not self._engine.is_running:
-                return self._unavailable(error.code, message)
+                return self._refusal(error)
             case _:
                 logger.warning("an upload failed: %s", message)
                 return Problem(HTTPStatus.INTERNAL_SERVER_ERROR, error.code, message)
 
-    def _unavailable(self, code: str, message: str) -> Problem:
-        logger.warning("refused an upload: %s", message)
-        headers = {"Retry-After": str(self._settings.retry_after_s)}
-        return Problem(HTTPStatus.SERVICE_UNAVAILABLE, code, message, headers=headers)
+    def _refusal(self, error: TransomError) -> Problem:
+        logger.warning("refused an upload: %s", error)
+        return refusal_of(error, self._settings.retry_after_s)[0]
 
 
 class _Stream(StreamingResponse):

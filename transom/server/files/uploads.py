@@ -17,12 +17,10 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from transom.errors import CapacityError
+from transom.errors import CapacityError, TransomError
 from transom.server.files.upload_body import BoundedBody
 from transom.server.lifecycle import DrainingError
-from transom.server.metrics import RefusalReason
-from transom.server.problems import problem
-from transom.server.quota import TooManySessionsError
+from transom.server.refusals import refusal_of
 from transom.server.services import Services
 
 PATHS = "/v1/audio/"
@@ -66,7 +64,7 @@ class UploadGate:
         with ExitStack() as held:
             try:
                 upload = self._hold(held, scope["state"])
-            except (TooManySessionsError, DrainingError, CapacityError) as error:
+            except TransomError as error:
                 await self._refuse(error, scope, receive, send)
             else:
                 await self._run(upload, scope, receive, self._watched(upload, held, scope["state"], send))
@@ -118,21 +116,8 @@ class UploadGate:
         held.callback(count)
         return watched
 
-    async def _refuse(
-        self, error: TooManySessionsError | CapacityError, scope: Scope, receive: Receive, send: Send
-    ) -> None:
-        status, code, reason = _judge(error)
+    async def _refuse(self, error: TransomError, scope: Scope, receive: Receive, send: Send) -> None:
+        refusal, reason = refusal_of(error, self._services.settings.retry_after_s)
         self._services.metrics.stream_refused(reason)
         # The connection stays: to close it on a client that is still sending would take the answer from it.
-        headers = {"Retry-After": str(self._services.settings.retry_after_s)}
-        await problem(status, code, str(error), headers=headers)(scope, receive, send)
-
-
-def _judge(error: TooManySessionsError | CapacityError) -> tuple[HTTPStatus, str, RefusalReason]:
-    match error:
-        case TooManySessionsError():
-            return HTTPStatus.TOO_MANY_REQUESTS, error.code, "key_limit"
-        case DrainingError():
-            return HTTPStatus.SERVICE_UNAVAILABLE, error.code, "draining"
-        case _:
-            return HTTPStatus.SERVICE_UNAVAILABLE, "overloaded", "capacity"
+        await refusal.response()(scope, receive, send)

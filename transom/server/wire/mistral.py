@@ -40,7 +40,7 @@ from transom.server.wire.state import WireState
 
 MAX_APPEND_BYTES = 262_144
 MAX_UNDONE_CHARS = 1024 * 1024
-ERROR_NUMBERS = {"rate_limit_exceeded": 429, "session_limit_exceeded": 503}
+ERROR_NUMBERS = {"rate_limit_exceeded": 429, "overloaded": 503}
 
 
 def mistral_created(session: MistralSession) -> ServerEvent:
