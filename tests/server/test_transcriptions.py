@@ -164,6 +164,7 @@ async def test_the_chunking_strategy_reaches_the_splitter(
         ({"chunking_strategy": "often"}, "invalid_value", "chunking_strategy"),
         ({"chunking_strategy[threshold]": "0.5"}, "invalid_value", "chunking_strategy"),
         ({"chunking_strategy": '{"type": "server_vad", "threshold": 5}'}, "invalid_value", "chunking_strategy"),
+        ({"chunking_strategy": "[" * 60_000}, "invalid_value", "chunking_strategy"),
         ({"target_streaming_delay_ms": "0"}, "invalid_value", "target_streaming_delay_ms"),
         ({"target_streaming_delay_ms": "60000"}, "invalid_value", "target_streaming_delay_ms"),
     ],

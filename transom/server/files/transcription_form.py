@@ -5,17 +5,18 @@ Fields that are not named here are ignored. Lists come as ``name[]`` (both SDKs)
 
 from __future__ import annotations
 
-import json
 from http import HTTPStatus
 from typing import Any, Literal
 
 from fastapi import File, UploadFile
-from pydantic import BaseModel, Field, ValidationError, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, Field, field_validator
+from pydantic_core import PydanticCustomError, from_json
 from starlette.datastructures import UploadFile as AnyUploadFile
 
 from transom.server.problems import Problem
-from transom.server.wire.messages import TurnDetection
+from transom.server.wire import fields
+from transom.server.wire.messages import TurnDetection, WireError
+from transom.server.wire.turn_detection import updated_detection
 
 Granularity = Literal["word", "segment"]
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt", "diarized_json"]
@@ -101,10 +102,14 @@ class TranscriptionForm(BaseModel):
         }
         given = {name: value for name, value in parts.items() if value is not None}
         if given:
-            return _parse_detection(json.dumps(given))
+            return _read_detection(given)
         if not self.chunking_strategy:
             return None
-        return TurnDetection() if self.chunking_strategy == "auto" else _parse_detection(self.chunking_strategy)
+        return (
+            TurnDetection()
+            if self.chunking_strategy == "auto"
+            else _read_detection(_parse_json(self.chunking_strategy))
+        )
 
     def check(self) -> None:
         """Raise Problem for a combination that cannot be answered as it was asked."""
@@ -118,24 +123,22 @@ class TranscriptionForm(BaseModel):
             raise _refusal("unsupported", message, "stream")
 
 
-class _ServerVad(BaseModel):
-    """OpenAI's form of the detection; its defaults."""
-
-    type: Literal["server_vad"]
-    threshold: float = Field(0.5, ge=0.0, le=1.0)
-    prefix_padding_ms: int = Field(300, ge=0)
-    silence_duration_ms: int = Field(500, ge=0)
-
-
-def _parse_detection(text: str) -> TurnDetection:
+def _parse_json(text: str) -> Any:
     try:
-        vad = _ServerVad.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        message = f'chunking_strategy is "auto" or JSON such as {VAD_EXAMPLE}; {where}: {first["msg"]}'
-        raise _refusal("invalid_value", message, "chunking_strategy") from error
-    return TurnDetection(vad.threshold, vad.prefix_padding_ms, vad.silence_duration_ms)
+        return from_json(text)
+    except ValueError:
+        return text
+
+
+def _read_detection(given: Any) -> TurnDetection:
+    name = "chunking_strategy"
+    try:
+        given = fields.mapping(given, name)
+        fields.one_of(given.get("type"), f"{name}.type", ("server_vad",))
+        return updated_detection(TurnDetection(), given, name)
+    except WireError as error:
+        message = f'{error.message}; {name} is "auto" or JSON such as {VAD_EXAMPLE}'
+        raise _refusal("invalid_value", message, name) from error
 
 
 def _refusal(code: str, message: str, param: str) -> Problem:

@@ -51,7 +51,7 @@ class VadSettings:
         base = replace(base, response_flags=_updated_flags(base.response_flags, given))
         if kind == "semantic_vad":
             return _updated_semantic(base, given)
-        return replace(base, detection=_updated_detection(base.detection, given))
+        return replace(base, detection=updated_detection(base.detection, given, WHERE))
 
     def to_json(self) -> dict[str, Any]:
         """The effective object."""
@@ -73,10 +73,11 @@ def _updated_semantic(base: VadSettings, given: Mapping[str, Any]) -> VadSetting
     return replace(base, eagerness=eagerness, detection=detection)
 
 
-def _updated_detection(current: TurnDetection, given: Mapping[str, Any]) -> TurnDetection:
+def updated_detection(current: TurnDetection, given: Mapping[str, Any], where: str) -> TurnDetection:
+    """Merge the fields of a server_vad, whose path is ``where``. Raises WireError."""
     default = TurnDetection()
     values: dict[str, Any] = {
-        key: getattr(default, key) if given[key] is None else read(given[key], f"{WHERE}.{key}")
+        key: getattr(default, key) if given[key] is None else read(given[key], f"{where}.{key}")
         for key, read in SERVER_VAD_FIELDS.items()
         if key in given
     }
