@@ -8,6 +8,7 @@ extension, because this protocol has no end of input.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -58,7 +59,7 @@ class OpenAIDialect:
         self.session = session
         self._max_append_bytes = max_append_bytes
         self._items = ItemLog(last_item_id)
-        self._num_unanswered_updates = 0
+        self._unanswered_updates: deque[str] = deque()  # their types
         self._decoders: dict[str, Callable[[ClientEvent], Command]] = {
             "session.update": self._decode_update,
             "transcription_session.update": self._decode_update,
@@ -137,7 +138,7 @@ class OpenAIDialect:
             message = f"{event['type']} needs an object 'session'; vLLM's flat form is spoken at ?dialect=vllm"
             raise WireError("missing_required_parameter", message, param="session")
         self.session = self.session.updated(session)
-        self._num_unanswered_updates += 1
+        self._unanswered_updates.append(event["type"])
         return self.configure()
 
     def _decode_append(self, event: ClientEvent) -> Append:
@@ -160,10 +161,13 @@ class OpenAIDialect:
         return Answer((server_event("conversation.item.deleted", item_id=event["item_id"]),))
 
     def _encode_configured(self) -> list[ServerEvent]:
-        if not self._num_unanswered_updates:  # the settings that the session begins with; nobody waits for them
+        if not self._unanswered_updates:  # the settings that the session begins with; nobody waits for them
             return []
-        self._num_unanswered_updates -= 1
-        return [server_event("session.updated", session=self.session.to_json())]
+        return [self._answer_update(self._unanswered_updates.popleft())]
+
+    def _answer_update(self, kind: str) -> ServerEvent:
+        """The answer to an update of this type."""
+        return server_event("session.updated", session=self.session.to_json())
 
     def _encode_buffer(
         self, fact: TurnCommitted | TurnCleared | SpeechStarted | SpeechStopped | IdleTimedOut
