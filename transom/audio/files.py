@@ -18,8 +18,8 @@ from transom.errors import AudioError
 Samples = NDArray[np.float32]
 
 MAX_BLOCK_VALUES = 1 << 23  # a file may have a thousand channels, and say that it has 768,000 frames a second
-_REMEDY = "wav, flac, ogg (Vorbis or Opus), mp3 and aiff files work; convert others with: ffmpeg -i FILE out.wav"
-_FFMPEG_REMEDY = "m4a, mp4, webm and aac files work where the program ffmpeg is installed"
+_KINDS = "wav, flac, ogg (Vorbis or Opus), mp3 and aiff"
+_FFMPEG_KINDS = "m4a, mp4, webm and aac"
 
 
 def read_audio(path: str | Path, target_rate: int = 16_000) -> Samples:
@@ -56,13 +56,13 @@ def iter_open_audio(
             blocks = decode(file, container, max(1, round(block_seconds * target_rate)), target_rate)
             yield from _checked(blocks)
         else:
-            raise AudioError(f"{name} is of a kind that only ffmpeg reads; {_FFMPEG_REMEDY}; {_REMEDY}")
+            raise AudioError(f"{name} is of a kind that only ffmpeg reads; {_remedy()}")
     except soundfile.LibsndfileError as error:
-        raise AudioError(f"{name} cannot be read as audio ({error.error_string}); {_REMEDY}") from error
+        raise AudioError(f"{name} cannot be read as audio ({error.error_string}); {_remedy()}") from error
     except FfmpegError as error:
-        raise AudioError(f"{name} cannot be read as audio ({error}); {_REMEDY}") from error
+        raise AudioError(f"{name} cannot be read as audio ({error}); {_remedy()}") from error
     except _ContentError as error:
-        raise AudioError(f"{name} {error}; {_REMEDY}") from error
+        raise AudioError(f"{name} {error}; {_remedy()}") from error
 
 
 def audio_seconds(path: str | Path) -> float | None:
@@ -71,6 +71,13 @@ def audio_seconds(path: str | Path) -> float | None:
         return float(soundfile.info(path).duration)
     except soundfile.LibsndfileError:
         return None
+
+
+def _remedy() -> str:
+    if has_ffmpeg():
+        return f"{_KINDS} files work, {_FFMPEG_KINDS} files too; convert others with: ffmpeg -i FILE out.wav"
+    remedy = "convert others with: ffmpeg -i FILE out.wav"
+    return f"{_KINDS} files work, and {_FFMPEG_KINDS} where the program ffmpeg is installed; {remedy}"
 
 
 class _ContentError(Exception):
