@@ -86,6 +86,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def machine_cpu_seconds() -> float:
+    """What all processes together have used, and what was taken from this machine by its host."""
+    user, nice, system, _, _, *rest = map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9])
+    return (user + nice + system + sum(rest)) / os.sysconf("SC_CLK_TCK")
+
+
 def peak_bytes(pid: int) -> int:
     """The most memory that a process ever had."""
     status = Path(f"/proc/{pid}/status").read_text()

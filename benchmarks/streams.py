@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.paced_clients import CHUNK_BYTES, CHUNK_S, RATE, Piece, Seen, Speech, Stage, run_clients
-from benchmarks.processes import Server, cpu_seconds, serving
+from benchmarks.processes import Server, cpu_seconds, machine_cpu_seconds, serving
 from transom.audio.files import read_audio
 from transom.audio.pcm import PcmDecoder, encode_pcm16
 from transom.cli import make_parser
@@ -46,8 +46,21 @@ MAX_P95_MS = 200.0
 
 
 @dataclass(frozen=True)
+class Used:
+    """Processors that the server, the clients and all others used, and the server's ``transom_engine_load``."""
+
+    server: float
+    clients: float
+    others: float
+    load: float
+
+
+@dataclass(frozen=True)
 class Result:
-    """One stage. Times in ms; ``second_p95_ms`` is the lag's 95th percentile of each second, for the curve."""
+    """One stage. Times in ms; ``second_p95_ms`` is the lag's 95th percentile of each second, for the curve.
+
+    ``server_cores`` and ``client_cores`` are the processors that were used, ``other_cores`` those of anybody else.
+    """
 
     streams: int
     refused: int
@@ -62,6 +75,7 @@ class Result:
     late_chunks: int
     server_cores: float
     client_cores: float
+    other_cores: float
     load: float
     second_p95_ms: tuple[float, ...]
 
@@ -116,25 +130,29 @@ def run_stage(
         Stage(server.realtime_url, speeches, tuple(numbers[first::num_processes]), start_s, arrival_s)
         for first in range(min(num_processes, num_streams))
     ]
+    # From when the last client has come and settled until the first one commits.
+    window_s = (num_streams * arrival_s + SETTLE_S, speeches[0].num_chunks * CHUNK_S)
     with ProcessPoolExecutor(len(stages), multiprocessing.get_context("spawn")) as pool:
         running = [pool.submit(run_clients, stage) for stage in stages]
-        time.sleep(max(0.0, start_s + num_streams * arrival_s + SETTLE_S - time.monotonic()))
-        cpu_s, from_s = cpu_seconds(server.pid), time.monotonic()
-        measured_s = speeches[0].num_chunks * CHUNK_S - num_streams * arrival_s - SETTLE_S
-        time.sleep(max(0.0, measured_s / 2))
-        load = server.metric("transom_engine_load")
-        time.sleep(max(0.0, measured_s / 2))
-        cores = (cpu_seconds(server.pid) - cpu_s) / (time.monotonic() - from_s)
+        server_cores, all_cores, load = watch(server, start_s + window_s[0], start_s + window_s[1])
         results = [future.result() for future in running]
-    seen = [one for some, _ in results for one in some]
-    took_s = speeches[0].num_chunks * CHUNK_S + num_streams * arrival_s
-    window_s = (num_streams * arrival_s + SETTLE_S, speeches[0].num_chunks * CHUNK_S)
-    return summarise(seen, window_s, cores, sum(client_s for _, client_s in results) / took_s, load)
+    clients = sum(client_s for _, client_s in results) / (window_s[1] + num_streams * arrival_s)
+    used = Used(server_cores, clients, max(0.0, all_cores - server_cores - clients), load)
+    return summarise([one for some, _ in results for one in some], window_s, used)
 
 
-def summarise(
-    seen: Sequence[Seen], window_s: tuple[float, float], server_cores: float, client_cores: float, load: float
-) -> Result:
+def watch(server: Server, from_s: float, until_s: float) -> tuple[float, float, float]:
+    """Processors that the server and the whole machine use in that time, and the server's load in its middle."""
+    time.sleep(max(0.0, from_s - time.monotonic()))
+    begun_s, server_s, machine_s = time.monotonic(), cpu_seconds(server.pid), machine_cpu_seconds()
+    time.sleep(max(0.0, (until_s - begun_s) / 2))
+    load = server.metric("transom_engine_load")
+    time.sleep(max(0.0, until_s - time.monotonic()))
+    took_s = time.monotonic() - begun_s
+    return (cpu_seconds(server.pid) - server_s) / took_s, (machine_cpu_seconds() - machine_s) / took_s, load
+
+
+def summarise(seen: Sequence[Seen], window_s: tuple[float, float], used: Used) -> Result:
     """Quantiles of the lags within ``window_s`` of the stage, when all clients were streaming."""
     served = [one for one in seen if not one.was_refused]
     lags = [lag for one in served for lag in one.lags if window_s[0] <= lag.at_s < window_s[1]]
@@ -158,9 +176,10 @@ def summarise(
         unfinished=len(served) - len(finals),
         differing=sum(one.differs for one in served),
         late_chunks=sum(one.num_late_chunks for one in served),
-        server_cores=server_cores,
-        client_cores=client_cores,
-        load=load,
+        server_cores=used.server,
+        client_cores=used.clients,
+        other_cores=used.others,
+        load=used.load,
         second_p95_ms=tuple(
             quantiles_ms(by_second.get(second, []), 0.95)[0] for second in range(max(by_second, default=-1) + 1)
         ),
@@ -176,7 +195,7 @@ def quantiles_ms(values_s: Sequence[float], *quantiles: float) -> list[float]:
 
 HEADER = (
     f"{'streams':>8}{'refused':>8}{'lag p50':>9}{'p95':>7}{'p99':>7}{'first':>7}{'final':>7}{'p95':>7}"
-    f"{'cores':>7}{'clients':>8}{'load':>6}  remarks"
+    f"{'cores':>7}{'clients':>8}{'others':>7}{'load':>6}  remarks"
 )
 
 
@@ -194,7 +213,7 @@ def line_of(result: Result) -> str:
     return (
         f"{result.streams:8d}{result.refused:8d}{result.p50_ms:9.0f}{result.p95_ms:7.0f}{result.p99_ms:7.0f}"
         f"{result.first_p95_ms:7.0f}{result.final_p50_ms:7.0f}{result.final_p95_ms:7.0f}{result.server_cores:7.2f}"
-        f"{result.client_cores:8.2f}{result.load:6.2f}  {', '.join(remarks)}"
+        f"{result.client_cores:8.2f}{result.other_cores:7.2f}{result.load:6.2f}  {', '.join(remarks)}"
     )
 
 

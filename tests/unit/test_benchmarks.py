@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu_check, step, streams
+from benchmarks import gpu_check, long_stream, step, streams
 from benchmarks.bandwidth import read_bandwidth
 from benchmarks.paced_clients import CHUNK_BYTES, Lag, PacedClient, Piece, Seen, Speech, Stage
 from benchmarks.paced_engine import run_paced
@@ -67,7 +67,7 @@ def test_other_words_are_told_and_not_timed() -> None:
 def test_a_stage_counts_lags_of_its_window_and_clients_that_were_refused() -> None:
     lags = [Lag(1.0, 9.0), *(Lag(5.0, lag_s) for lag_s in np.linspace(0, 0.1, 101)), Lag(10.0, 9.0)]
     seen = [Seen(lags=lags, first_lag_s=9.0, finalisation_s=0.5), Seen(first_lag_s=0.1), Seen(was_refused=True)]
-    result = streams.summarise(seen, (2.0, 10.0), server_cores=1.5, client_cores=0.1, load=0.8)
+    result = streams.summarise(seen, (2.0, 10.0), streams.Used(server=1.5, clients=0.1, others=0.0, load=0.8))
     assert (result.streams, result.refused, result.unfinished) == (3, 1, 1)
     assert (result.p50_ms, result.p95_ms, result.final_p50_ms) == pytest.approx((50, 95, 500))
     assert result.second_p95_ms[1] == 9000
@@ -176,3 +176,20 @@ def test_the_4bs_shapes_are_checked_at_its_sizes() -> None:
         assert (case.heads, case.head_dim, case.dtype) == (config.num_heads, config.head_dim, torch.bfloat16)
     assert decoder.kv_heads == plan.model.decoder.num_kv_heads
     assert encoder.window == plan.model.encoder.sliding_window
+
+
+@pytest.mark.parametrize(
+    ("last", "code"),
+    [
+        ((2100.0, 2000.0, 7, 1000, 403.0), 0),
+        ((2200.0, 2000.0, 7, 1000, 400.0), 1),
+        ((2200.0, 2200.0, 7, 1000, 400.0), 0),
+        ((2000.0, 2000.0, 8, 1000, 400.0), 1),
+        ((2000.0, 2000.0, 7, 1000, 405.0), 1),
+    ],
+    ids=["as good", "slower than a young stream", "a slower machine", "a block more", "memory grew"],
+)
+def test_a_long_stream_may_not_become_dearer(last: tuple[float, float, int, int, float], code: int) -> None:
+    first = long_stream.Part(1.0, 2000.0, 2000.0, 7, 1000, 380.0)
+    second = replace(first, hours=2.0, resident_mib=400.0)
+    assert long_stream.judge([first, second, long_stream.Part(3.0, *last)]) == code
