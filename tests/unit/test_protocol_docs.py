@@ -12,9 +12,9 @@ import pytest
 from tests.server.wire_scenarios import FACTS, all_events, client_events
 from transom.audio.pcm import Encoding
 from transom.server import limits
+from transom.server.endings import NORMAL_CLOSURE
 from transom.server.handshake import FORCED, read_handshake
 from transom.server.limits import limit_rules
-from transom.server.realtime import NORMAL_CLOSURE
 from transom.server.resume import RESUMED_ELSEWHERE
 from transom.server.settings import ServerSettings
 from transom.server.wire import detect, mistral, mistral_session, openai

@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from transom.errors import EngineError, TransomError
-from transom.server.limits import INTERNAL_ERROR, POLICY_VIOLATION
+from transom.server.endings import NO_CLOSE_FRAME, NORMAL_CLOSURE, ConnectionLimits, Ending, client_left
+from transom.server.limits import INTERNAL_ERROR
 from transom.server.logs import SessionLog
 from transom.server.outbox import Outbox
 from transom.server.pace import PaceWatch
@@ -29,10 +30,6 @@ from transom.server.wire.messages import Append, Command, Configure, End, Ended,
 from transom.server.wire.parse import event_id_of, parse_event
 from transom.server.wire.session import WireSession
 
-NORMAL_CLOSURE = 1000
-NO_STATUS = 1005
-NO_CLOSE_FRAME = 1006
-FREE_AUDIO_S = 60.0
 FINISH_PATIENCE_S = 30.0
 SEND_TIMEOUT_S = 30.0
 
@@ -49,15 +46,6 @@ class Origin:
     heard_ms: int = 0
 
 
-@dataclass(frozen=True)
-class Ending:
-    """Why and how a connection ends; ``error`` is told before the socket closes."""
-
-    close_code: int
-    reason: str
-    error: WireError | None = None
-
-
 class RealtimeConnection:
     """Runs one client's session; made inside the event loop. Raises CapacityError if no place is free."""
 
@@ -66,7 +54,6 @@ class RealtimeConnection:
         self._session_id = origin.session_id
         self._websocket = websocket
         self._lifecycle = services.lifecycle
-        self._limits = services.settings.limits
         self._wire = wire
         self._frames = origin.frames
         self._heard_before_ms = origin.heard_ms
@@ -83,7 +70,7 @@ class RealtimeConnection:
         self._finishing: asyncio.Timeout | None = None
         self._is_closed = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._opened_s = self._last_frame_s = self._loop.time()
+        self._limits = ConnectionLimits(services.settings.limits, self._loop.time())
         self._session = RealtimeSession(
             services.engine,
             services.make_turns(origin.heard_ms),
@@ -119,7 +106,7 @@ class RealtimeConnection:
         try:
             return await self._record() if self._frames is not None and self._may_come_back() else None
         finally:
-            ending = self._ending or _left(None)
+            ending = self._ending or client_left(None)
             num_turns = self._session.num_turns
             self._log.info("closed with %d (%s) after %d turns", ending.close_code, ending.reason, num_turns)
             self._metrics.closed(ending.close_code)
@@ -155,37 +142,24 @@ class RealtimeConnection:
         """Read until the client leaves (False), or until there is an ending, which is told to it (True)."""
         while self._ending is None:
             try:
-                async with asyncio.timeout_at(self._deadline_s()) as self._reading:
+                async with asyncio.timeout_at(self._limits.deadline_s) as self._reading:
                     await self._outbox.wait_for_room()
                     await self._session.wait_for_room()
                     message = await self._websocket.receive()
             except TimeoutError:
-                self._ending = self._ending or self._limit_reached()
+                self._ending = self._ending or self._limits.deadline_passed(self._loop.time())
                 break
             finally:
                 self._reading = None
             if message["type"] == "websocket.disconnect":
-                self._ending = _left(message.get("code"))
+                self._ending = client_left(message.get("code"))
                 return False
             text = message.get("text")
             await self._handle_frame(message["bytes"] if text is None else text)
-            self._last_frame_s = self._loop.time()
+            self._limits.frame_came(self._loop.time())
         is_whole = await self._finish_text()
         self._leave(self._ending if is_whole else replace(self._ending, close_code=self._unanswered_code()))
         return True
-
-    def _deadline_s(self) -> float | None:
-        limits = self._limits
-        idle = [] if limits.idle_timeout_s is None else [self._last_frame_s + limits.idle_timeout_s]
-        whole = [] if limits.max_session_s is None else [self._opened_s + limits.max_session_s]
-        return min(idle + whole, default=None)
-
-    def _limit_reached(self) -> Ending:
-        """Which deadline it was."""
-        limits = self._limits
-        if limits.max_session_s is not None and self._loop.time() >= self._opened_s + limits.max_session_s:
-            return _limited("session_expired", f"a session may last {limits.max_session_s:g} s; connect again")
-        return _limited("idle_timeout", f"nothing was received for {limits.idle_timeout_s:g} s; connect again")
 
     async def _finish_text(self) -> bool:
         """Wait for all answers as long as the engine works on them; whether none had to be given up."""
@@ -263,14 +237,8 @@ class RealtimeConnection:
         num_samples = self._session.received_samples
         await self._session.execute(command)
         self._metrics.audio_received((self._session.received_samples - num_samples) / self._sample_rate)
-        if self._is_too_fast():
-            message = f"audio may be sent at {self._limits.max_realtime_factor:g} times real time at most"
-            self._ending = self._ending or _limited("rate_limit_exceeded", message)
-
-    def _is_too_fast(self) -> bool:
-        factor = self._limits.max_realtime_factor
         heard_s = self._session.received_samples / self._sample_rate
-        return factor is not None and heard_s > FREE_AUDIO_S + factor * (self._loop.time() - self._opened_s)
+        self._ending = self._ending or self._limits.judge_pace(self._loop.time(), heard_s)
 
     def _note_dialect(self) -> None:
         if self._log.dialect is None and (dialect := self._wire.dialect_name) is not None:
@@ -304,13 +272,3 @@ class RealtimeConnection:
     def _tell(self, fact: Fact) -> None:
         for event in self._wire.encode(fact):
             self._outbox.put(event)
-
-
-def _left(close_code: int | None) -> Ending:
-    if close_code in (None, NO_STATUS, NO_CLOSE_FRAME):  # uvicorn says 1005 of a lost connection, too
-        return Ending(NO_CLOSE_FRAME, "the client was lost")
-    return Ending(close_code, "the client left")
-
-
-def _limited(code: str, message: str) -> Ending:
-    return Ending(POLICY_VIOLATION, message, WireError(code, message))

@@ -103,13 +103,9 @@ class TranscriptionForm(BaseModel):
         given = {name: value for name, value in parts.items() if value is not None}
         if given:
             return _read_detection(given)
-        if not self.chunking_strategy:
-            return None
-        return (
-            TurnDetection()
-            if self.chunking_strategy == "auto"
-            else _read_detection(_parse_json(self.chunking_strategy))
-        )
+        if self.chunking_strategy == "auto":
+            return TurnDetection()
+        return _read_detection(_parse_json(self.chunking_strategy)) if self.chunking_strategy else None
 
     def check(self) -> None:
         """Raise Problem for a combination that cannot be answered as it was asked."""
