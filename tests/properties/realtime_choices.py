@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from tests.server.model_client import ENTRIES, Entry, Update, format_session
+from transom.audio.pcm import AudioFormat
 from transom.engine.fake_script import Script, Word
-from transom.server.wire.messages import AudioFormat
 
 MAX_CLIENTS = 4
 SPOKEN = tuple(Word(position, f" {'🙂' if position % 5 == 0 else 'wört'}{position}") for position in range(600))

@@ -37,13 +37,12 @@ from tests.server.in_process import InProcess
 from tests.server.judgement import judge
 from tests.server.model_client import ModelClient
 from tests.server.recording import RecordingEngine
-from transom.audio.vad import EnergyVad
+from transom.audio.vad import EnergyVad, TurnDetection
 from transom.engine.fake_script import Script
 from transom.server.app import create_app
 from transom.server.lifecycle import Lifecycle
 from transom.server.limits import POLICY_VIOLATION
 from transom.server.settings import ServerSettings
-from transom.server.wire.messages import TurnDetection
 
 NUM_SEQUENCES = 200
 NUM_RUNS, RUN_SEQUENCES = 20, 500  # a single run would remember every sequence that it has tried

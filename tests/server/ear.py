@@ -6,10 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from transom.audio.pcm import PcmDecoder, encode_pcm16, sample_bytes
+from transom.audio.pcm import AudioFormat, PcmDecoder, encode_pcm16, sample_bytes
 from transom.audio.resample import Resampler
 from transom.engine.api import Samples
-from transom.server.wire.messages import AudioFormat
 
 ENGINE_RATE = 16_000
 LOUD, QUIET = 0.4, 0.001

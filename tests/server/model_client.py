@@ -13,8 +13,9 @@ from tests.server.ear import Ear, Noise
 from tests.server.in_process import MISTRAL, REALTIME
 from tests.server.recording import HeardSession
 from tests.server.views import MistralView, OpenAIView, View, VllmView
+from transom.audio.pcm import AudioFormat
 from transom.server.wire.audio_formats import show_beta_format, show_format
-from transom.server.wire.messages import AudioFormat, DialectName
+from transom.server.wire.messages import DialectName
 
 MIN_COMMIT_MS = 100
 DEFAULT_RATES: dict[DialectName, int] = {"openai": 24_000, "openai-beta": 24_000, "vllm": 16_000, "mistral": 16_000}

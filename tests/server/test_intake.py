@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transom.audio.pcm import AudioFormat
 from transom.engine.api import Samples
 from transom.errors import AudioError
 from transom.server.intake import AudioIntake
-from transom.server.wire.messages import AudioFormat
 
 ENGINE_RATE = 16_000
 

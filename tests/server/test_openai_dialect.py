@@ -9,12 +9,12 @@ import pytest
 
 from tests.server.client import Client, kinds_of, open_client, silence, speech, text_of
 from tests.server.conftest import RunningServer, RunServer
+from transom.audio.pcm import AudioFormat
 from transom.engine.api import Publish, Samples, SessionOptions
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script, Word
 from transom.engine.session import Session
 from transom.server.intake import AudioIntake
-from transom.server.wire.messages import AudioFormat
 
 WORDS = Script(words=(Word(2, "Hello"), Word(9, " wörld"), Word(11, " 🙂")))
 

@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from transom.audio.vad import TurnDetection
 from transom.engine.api import Samples
 from transom.server.files.file_session import Piece
 from transom.server.files.pauses import LONG_TURN_MS, MAX_TURN_MS, MIN_TURN_MS, PauseSplitter
-from transom.server.wire.messages import TurnDetection
 
 FRAME = 512
 

@@ -20,13 +20,13 @@ from openai import AsyncOpenAI, OpenAI
 
 from tests.server.client import until_active
 from tests.server.uploads import EverySeconds, as_wav, http_client, make_app, serving, wav
+from transom.audio.vad import TurnDetection
 from transom.engine.api import Samples, SessionOptions
 from transom.engine.fake import FakeEngine
 from transom.engine.fake_script import SENTENCE_WORDS, Script
 from transom.errors import EngineError
 from transom.server.files.file_session import FileSession, OneTurn
 from transom.server.settings import ServerSettings
-from transom.server.wire.messages import TurnDetection
 
 PATH = "/v1/audio/transcriptions"
 TEXT_OF_4_S = " ".join(SENTENCE_WORDS[:12])

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.server.scripted_vad import ScriptedVad, audio
+from transom.audio.vad import TurnDetection
 from transom.server.turns import Action, Feed, IdleTimeout, Start, Stop, TurnTaker
-from transom.server.wire.messages import TurnDetection
 
 FRAME_MS = 32
 DETECTION = TurnDetection(prefix_padding_ms=320, silence_duration_ms=480)

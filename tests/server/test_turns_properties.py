@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.server.scripted_vad import ScriptedVad, audio, positions
+from transom.audio.vad import TurnDetection
 from transom.server.turns import Action, Feed, IdleTimeout, Start, Stop, TurnTaker
-from transom.server.wire.messages import TurnDetection
 
 
 @dataclass(frozen=True)

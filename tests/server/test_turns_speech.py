@@ -9,10 +9,9 @@ import pytest
 
 from transom.audio.files import read_audio
 from transom.audio.silero import find_silero
-from transom.audio.vad import load_vad
+from transom.audio.vad import TurnDetection, load_vad
 from transom.engine.api import Samples
 from transom.server.turns import Action, Feed, Start, Stop, TurnTaker
-from transom.server.wire.messages import TurnDetection
 
 RECORDINGS = Path(__file__).parents[1] / "golden" / "audio"
 NAMES = ["room.wav", "clock.flac", "river.ogg", "letter.mp3", "telephone.wav"]

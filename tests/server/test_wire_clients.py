@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.server.wire_scenarios import completed, wire_of
+from transom.audio.pcm import AudioFormat
+from transom.audio.vad import TurnDetection
 from transom.engine.api import TextDelta
 from transom.server.wire.messages import (
     Append,
-    AudioFormat,
     Clear,
     Command,
     Commit,
@@ -28,7 +29,6 @@ from transom.server.wire.messages import (
     SpeechStopped,
     TurnCleared,
     TurnCommitted,
-    TurnDetection,
 )
 from transom.server.wire.session import WireSession
 

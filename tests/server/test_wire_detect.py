@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from transom.audio.pcm import AudioFormat
 from transom.server.handshake import read_handshake
 from transom.server.wire.detect import Evidence, detect
-from transom.server.wire.messages import Append, AudioFormat, Commit, Configure, DialectName, WireError
+from transom.server.wire.messages import Append, Commit, Configure, DialectName, WireError
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.session import WireSession
 

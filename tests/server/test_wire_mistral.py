@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from tests.server.wire_scenarios import HELLO, WORLD, completed, tell, wire_session
+from transom.audio.pcm import AudioFormat
+from transom.audio.vad import TurnDetection
 from transom.engine.api import TextDelta, TurnFailed
 from transom.server.wire.messages import (
     Append,
-    AudioFormat,
     Command,
     Commit,
     Configure,
@@ -21,7 +22,6 @@ from transom.server.wire.messages import (
     SpeechStarted,
     SpeechStopped,
     TurnCommitted,
-    TurnDetection,
     WireError,
 )
 from transom.server.wire.mistral import MAX_APPEND_BYTES, MAX_UNDONE_CHARS

@@ -11,12 +11,13 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import BaseModel, ValidationError
 
 from tests.server.wire_scenarios import HELLO, WORLD, all_events, completed, tell, wire_session
+from transom.audio.pcm import AudioFormat
+from transom.audio.vad import TurnDetection
 from transom.engine.api import TextDelta, TurnFailed
 from transom.server.wire.items import MAX_KNOWN_ITEMS
 from transom.server.wire.messages import (
     Answer,
     Append,
-    AudioFormat,
     Clear,
     Command,
     Commit,
@@ -30,7 +31,6 @@ from transom.server.wire.messages import (
     SpeechStopped,
     TurnCleared,
     TurnCommitted,
-    TurnDetection,
     WireError,
 )
 from transom.server.wire.session import WireSession

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from transom.server.wire.messages import AudioFormat, TurnDetection, WireError
+from transom.audio.pcm import AudioFormat
+from transom.audio.vad import TurnDetection
+from transom.server.wire.messages import WireError
 from transom.server.wire.openai_session import TRANSCRIPTION, OpenAISession
 from transom.server.wire.turn_detection import WHERE, VadSettings
 

@@ -12,18 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.server.wire_scenarios import client_events, completed, tell, wire_of, wire_session
+from transom.audio.pcm import AudioFormat
+from transom.audio.vad import TurnDetection
 from transom.engine.api import TextDelta
 from transom.server.handshake import Handshake, first_settings, read_handshake
-from transom.server.wire.messages import (
-    Append,
-    AudioFormat,
-    Commit,
-    Configure,
-    DialectName,
-    TurnCommitted,
-    TurnDetection,
-    WireError,
-)
+from transom.server.wire.messages import Append, Commit, Configure, DialectName, TurnCommitted, WireError
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.turn_detection import VadSettings
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.server.wire_scenarios import FACTS, HELLO, WORLD, completed, tell, wire_session
+from transom.audio.pcm import AudioFormat
 from transom.engine.api import TextDelta, TurnFailed
-from transom.server.wire.messages import Append, AudioFormat, Command, Commit, Configure, WireError
+from transom.server.wire.messages import Append, Command, Commit, Configure, WireError
 from transom.server.wire.session import WireSession
 
 APPEND = {"type": "input_audio_buffer.append", "audio": "AAAA"}

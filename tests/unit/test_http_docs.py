@@ -13,6 +13,7 @@ import pytest
 from fastapi.routing import APIWebSocketRoute, iter_route_contexts
 
 from transom import errors
+from transom.audio.vad import TurnDetection
 from transom.config import MAX_DELAY_TOKENS, TOKEN_MS
 from transom.engine.fake import FakeEngine
 from transom.server import client_secrets, security
@@ -24,7 +25,6 @@ from transom.server.files.transcription_form import ResponseFormat, Transcriptio
 from transom.server.lifecycle import DrainingError
 from transom.server.quota import TooManySessionsError
 from transom.server.settings import ServerSettings
-from transom.server.wire.messages import TurnDetection
 
 TEXT = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
 SERVER = Path(security.__file__).parent

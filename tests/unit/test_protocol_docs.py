@@ -11,6 +11,7 @@ import pytest
 
 from tests.server.wire_scenarios import FACTS, all_events, client_events
 from transom.audio.pcm import Encoding
+from transom.audio.vad import TurnDetection
 from transom.server import limits
 from transom.server.endings import NORMAL_CLOSURE
 from transom.server.handshake import FORCED, read_handshake
@@ -20,7 +21,7 @@ from transom.server.settings import ServerSettings
 from transom.server.wire import detect, mistral, mistral_session, openai
 from transom.server.wire.fields import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from transom.server.wire.items import MAX_KNOWN_ITEMS
-from transom.server.wire.messages import Configured, DialectName, Ended, Fact, TurnDetection
+from transom.server.wire.messages import Configured, DialectName, Ended, Fact
 from transom.server.wire.mistral_session import MistralSession
 from transom.server.wire.openai import MIN_COMMIT_MS
 from transom.server.wire.openai_session import DELAY_MS, OpenAISession

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from transom.audio.vad import TurnDetection
 from transom.commands.serve import _given_model_options
 from transom.commands.server_options import DEFAULTS, limit_text, settings_from
 from transom.commands.settings_doc import filled, serve_parser
 from transom.errors import ConfigError
 from transom.server.limits import Limits, limit_rules
 from transom.server.settings import ServerSettings
-from transom.server.wire.messages import TurnDetection
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "settings.md"
 

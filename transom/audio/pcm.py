@@ -1,4 +1,4 @@
-"""Sample bytes, as sockets carry them, to float samples and back. numpy only; knows no rate and no socket.
+"""Sample bytes, as sockets carry them, to float samples and back. numpy only; knows no socket.
 
 All encodings are mono and little-endian: integers of 16 and 32 bits, floats of 16 and 32 bits, and the two companded
 bytes of telephony.
@@ -6,6 +6,7 @@ bytes of telephony.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -31,6 +32,19 @@ _DTYPES: dict[Encoding, str] = {
 def sample_bytes(encoding: Encoding) -> int:
     """Bytes of one sample."""
     return np.dtype(_DTYPES[encoding]).itemsize
+
+
+@dataclass(frozen=True)
+class AudioFormat:
+    """How mono samples stand in bytes."""
+
+    encoding: Encoding
+    sample_rate: int
+
+    @property
+    def bytes_per_second(self) -> int:
+        """Bytes of one second."""
+        return self.sample_rate * sample_bytes(self.encoding)
 
 
 class PcmDecoder:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
@@ -20,8 +21,32 @@ from transom.errors import ConfigError
 Samples = NDArray[np.float32]
 VadKind = Literal["silero", "energy", "auto"]
 
+SAMPLES_PER_MS = 16
+HYSTERESIS = 0.15
+MIN_LOW_THRESHOLD = 0.01
 _MAX_FRAMES_AT_ONCE = 64
 _MIN_LEVEL_DB = -90.0
+
+
+@dataclass(frozen=True)
+class TurnDetection:
+    """The server's own voice activity detection: it begins and ends turns.
+
+    A frame is speech at ``threshold`` and more, and, within speech, down to ``end_threshold`` (None: 0.15 less).
+    ``silence_duration_ms`` of silence end a turn, ``idle_timeout_ms`` without a turn are told and committed.
+    """
+
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 500
+    idle_timeout_ms: int | None = None
+    end_threshold: float | None = None
+
+    @property
+    def low_threshold(self) -> float:
+        """Below it a frame of speech is silence; never so low that no frame can be."""
+        low = self.threshold - HYSTERESIS if self.end_threshold is None else self.end_threshold
+        return max(low, MIN_LOW_THRESHOLD)
 
 
 class Vad(Protocol):

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
+from transom.audio.vad import TurnDetection
 from transom.commands.values import OFF, delay_ms, memory, off_or, port, positive, positive_number, seconds, words
 from transom.server.api_keys import KEYS_VARIABLE, read_keys
 from transom.server.limits import LimitRule, Limits, limit_rules
 from transom.server.settings import ServerSettings
-from transom.server.wire.messages import TurnDetection
 
 DIALECTS = ("openai", "openai-beta", "vllm")
 TURN_DETECTIONS = {"none": None, "server_vad": TurnDetection()}

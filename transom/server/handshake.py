@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from transom.audio.vad import TurnDetection
 from transom.server.wire import audio_formats, fields
-from transom.server.wire.messages import DialectName, TurnDetection, WireError
+from transom.server.wire.messages import DialectName, WireError
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.turn_detection import VadSettings
 

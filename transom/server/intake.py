@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from transom.audio.pcm import PcmDecoder
+from transom.audio.pcm import AudioFormat, PcmDecoder
 from transom.audio.resample import Resampler
 from transom.engine.api import Samples
-from transom.server.wire.messages import AudioFormat
 
 
 class AudioIntake:

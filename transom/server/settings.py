@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from transom.audio.vad import VadKind
+from transom.audio.vad import TurnDetection, VadKind
 from transom.server.limits import MIB, Limits
-from transom.server.wire.messages import DialectName, TurnDetection
+from transom.server.wire.messages import DialectName
 
 
 @dataclass(frozen=True)

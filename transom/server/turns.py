@@ -14,11 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from transom.audio.silero import FRAME_SAMPLES
-from transom.audio.vad import Vad
+from transom.audio.vad import SAMPLES_PER_MS, TurnDetection, Vad
 from transom.engine.api import Samples
-from transom.server.wire.messages import TurnDetection
 
-SAMPLES_PER_MS = 16
 ONSET_FRAMES = 2
 ONSET_WINDOW_FRAMES = 3
 

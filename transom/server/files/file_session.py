@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
+from transom.audio.vad import TurnDetection
 from transom.config import TOKEN_MS
 from transom.engine.api import (
     Engine,
@@ -26,7 +27,6 @@ from transom.engine.api import (
 )
 from transom.errors import EngineError
 from transom.server.files.transcript import FileTurn, Transcript
-from transom.server.wire.messages import TurnDetection
 
 BLOCK_SECONDS = 1.0
 

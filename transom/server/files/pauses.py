@@ -12,12 +12,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from transom.audio.silero import FRAME_SAMPLES
-from transom.audio.vad import Vad
+from transom.audio.vad import SAMPLES_PER_MS, TurnDetection, Vad
 from transom.engine.api import Samples
 from transom.server.files.file_session import MakeSplitter, Piece
-from transom.server.wire.messages import TurnDetection
 
-SAMPLES_PER_MS = 16
 MIN_TURN_MS = 8_000
 LONG_TURN_MS = 14_000
 SHORT_PAUSE_MS = 160

@@ -13,9 +13,10 @@ from pydantic import BaseModel, Field, field_validator
 from pydantic_core import PydanticCustomError, from_json
 from starlette.datastructures import UploadFile as AnyUploadFile
 
+from transom.audio.vad import TurnDetection
 from transom.server.problems import Problem
 from transom.server.wire import fields
-from transom.server.wire.messages import TurnDetection, WireError
+from transom.server.wire.messages import WireError
 from transom.server.wire.turn_detection import updated_detection
 
 Granularity = Literal["word", "segment"]

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from transom.audio.pcm import Encoding
+from transom.audio.pcm import AudioFormat, Encoding
 from transom.server.wire.fields import invalid, mapping, optional_mapping, sample_rate, whole_number
-from transom.server.wire.messages import AudioFormat, WireError
+from transom.server.wire.messages import WireError
 
 DEFAULT_PCM_RATE = 24_000
 G711_RATE = 8_000

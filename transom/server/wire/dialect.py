@@ -4,16 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from transom.server.wire.messages import (
-    AudioFormat,
-    ClientEvent,
-    Command,
-    Configure,
-    DialectName,
-    Fact,
-    ServerEvent,
-    WireError,
-)
+from transom.audio.pcm import AudioFormat
+from transom.server.wire.messages import ClientEvent, Command, Configure, DialectName, Fact, ServerEvent, WireError
 from transom.server.wire.state import WireState
 
 

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from transom.audio.pcm import Encoding, sample_bytes
+from transom.audio.pcm import AudioFormat
+from transom.audio.vad import TurnDetection
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.errors import TransomError
 
@@ -18,29 +19,6 @@ ClientEvent = Mapping[str, Any]
 ServerEvent = dict[str, Any]
 DialectName = Literal["openai", "openai-beta", "vllm", "mistral"]
 ErrorType = Literal["invalid_request_error", "server_error"]
-HYSTERESIS = 0.15
-MIN_LOW_THRESHOLD = 0.01
-
-
-@dataclass(frozen=True)
-class TurnDetection:
-    """The server's own voice activity detection: it begins and ends turns.
-
-    A frame is speech at ``threshold`` and more, and, within speech, down to ``end_threshold`` (None: 0.15 less).
-    ``silence_duration_ms`` of silence end a turn, ``idle_timeout_ms`` without a turn are told and committed.
-    """
-
-    threshold: float = 0.5
-    prefix_padding_ms: int = 300
-    silence_duration_ms: int = 500
-    idle_timeout_ms: int | None = None
-    end_threshold: float | None = None
-
-    @property
-    def low_threshold(self) -> float:
-        """Below it a frame of speech is silence; never so low that no frame can be."""
-        low = self.threshold - HYSTERESIS if self.end_threshold is None else self.end_threshold
-        return max(low, MIN_LOW_THRESHOLD)
 
 
 @dataclass(frozen=True)
@@ -53,19 +31,6 @@ class Configure:
     delay_ms: int | None
     turn_detection: TurnDetection | None = None
     unsupported: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class AudioFormat:
-    """How mono samples stand in bytes."""
-
-    encoding: Encoding
-    sample_rate: int
-
-    @property
-    def bytes_per_second(self) -> int:
-        """Bytes of one second."""
-        return self.sample_rate * sample_bytes(self.encoding)
 
 
 @dataclass(frozen=True)

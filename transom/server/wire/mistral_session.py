@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast, get_args
 
-from transom.audio.pcm import Encoding
+from transom.audio.pcm import AudioFormat, Encoding
+from transom.audio.vad import TurnDetection
 from transom.config import TOKEN_MS
 from transom.server.wire import fields
-from transom.server.wire.messages import AudioFormat, Configure, TurnDetection
+from transom.server.wire.messages import Configure
 
 DEFAULT_FORMAT = AudioFormat("pcm_s16le", 16_000)
 MIN_DELAY_MS, MAX_DELAY_MS = 80, 2400

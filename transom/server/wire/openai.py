@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from transom.audio.pcm import AudioFormat
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.server.wire.detect import OPENAI_ONLY_PREFIXES
 from transom.server.wire.events import error_event, loop_mark, openai_usage, server_event, with_words, words_json
@@ -19,7 +20,6 @@ from transom.server.wire.items import ItemLog
 from transom.server.wire.messages import (
     Answer,
     Append,
-    AudioFormat,
     Clear,
     ClientEvent,
     Command,

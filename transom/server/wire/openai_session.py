@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from transom.audio.pcm import Encoding
+from transom.audio.pcm import AudioFormat, Encoding
+from transom.audio.vad import TurnDetection
 from transom.server.wire import audio_formats, fields
-from transom.server.wire.messages import AudioFormat, Configure, TurnDetection
+from transom.server.wire.messages import Configure
 from transom.server.wire.turn_detection import VadSettings
 
 DELAY_MS: Mapping[str, int] = {"minimal": 160, "low": 320, "medium": 480, "high": 960, "xhigh": 2400}

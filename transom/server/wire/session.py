@@ -6,13 +6,13 @@ always begin with a :class:`Configure`, so that what a session starts with holds
 
 from __future__ import annotations
 
+from transom.audio.pcm import AudioFormat
 from transom.server.wire import mistral_session, openai_beta, vllm
 from transom.server.wire.detect import Evidence, detect
 from transom.server.wire.dialect import Dialect
 from transom.server.wire.events import error_event
 from transom.server.wire.messages import (
     Append,
-    AudioFormat,
     ClientEvent,
     Command,
     Configure,

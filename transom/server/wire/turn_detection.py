@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from transom.audio.vad import TurnDetection
 from transom.server.wire.fields import mapping, number, one_of, optional_flag, whole_number
-from transom.server.wire.messages import TurnDetection
 
 EAGERNESS_SILENCE_MS: Mapping[str, int] = {"low": 1200, "medium": 800, "high": 500, "auto": 800}
 KINDS = ("server_vad", "semantic_vad")

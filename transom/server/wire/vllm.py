@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from transom.audio.pcm import AudioFormat
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
 from transom.server.wire.events import loop_mark, token_usage, with_words, words_json
 from transom.server.wire.fields import optional_text, optional_texts, sample_rate
 from transom.server.wire.messages import (
     Answer,
     Append,
-    AudioFormat,
     ClientEvent,
     Command,
     Commit,
