@@ -66,7 +66,7 @@ def main(drain_timeout_s: float) -> None:
     lifecycle = Lifecycle(drain_timeout_s, finish_timeout_s=0.2)
     with bind(settings.host, settings.port) as listener:
         url = url_of(listener)
-        serve(make_app(lifecycle), settings, listener, lambda: print(url, flush=True), lifecycle)
+        serve(lambda: make_app(lifecycle), settings, listener, lambda: print(url, flush=True), lifecycle)
     print("ended", flush=True)
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import argparse
+import contextlib
 import json
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
+import httpx
 import pytest
 from fastapi import FastAPI
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
 
 from tests.server.client import open_client, speech, text_of
 from tests.server.conftest import RunningServer
@@ -118,16 +123,35 @@ def test_a_public_address_needs_a_key_or_consent(
     assert main(["serve", *FAKE, "--host", host]) == 0
 
 
-def test_sigterm_ends_a_server_that_still_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(args: argparse.Namespace) -> None:
-        signal.raise_signal(signal.SIGTERM)
+def test_a_server_that_still_loads_is_alive_not_ready_and_can_be_stopped() -> None:
+    program = "import sys, time; from transom.commands import serve; from transom.cli import main;"
+    program += "serve._make_engine = lambda args: time.sleep(60); sys.exit(main(sys.argv[1:]))"
+    with bind("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", program, "serve", "--engine", "fake", "--port", str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+                until_connected(port)
+                assert http.get("/healthz").status_code == 200
+                answer = http.get("/readyz")
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "not_ready")
+                with pytest.raises(InvalidStatus, match="503"), connect(f"ws://127.0.0.1:{port}/v1/realtime"):
+                    pass
+            process.send_signal(signal.SIGTERM)
+            assert process.communicate(timeout=30)[0] == ""
+        finally:
+            process.kill()
+    assert process.returncode == 0
 
-    handler = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("transom.commands.serve._make_engine", load)
-    with pytest.raises(SystemExit) as caught:
-        main(["serve", *FAKE])
-    assert caught.value.code == 143
-    assert signal.getsignal(signal.SIGTERM) == handler
+
+def until_connected(port: int) -> None:
+    """Wait until something listens there."""
+    deadline_s = time.monotonic() + 30
+    while time.monotonic() < deadline_s:
+        with contextlib.suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+            return
+    raise AssertionError("the server did not start")
 
 
 def test_a_detector_that_is_not_installed_is_told(

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import socket
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from transom.audio.vad import Vad, load_vad
 from transom.commands.config_file import add_configured_parser
@@ -18,9 +15,11 @@ from transom.commands.server_options import add_server_options, settings_from
 from transom.engine.api import Engine
 from transom.server.settings import ServerSettings
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
 DEFAULT_MODEL = "bundled"
 MAX_LOAD = 0.9  # steps of 72 ms: a word waits for the step that runs and for its own, together less than 150 ms
-SIGNAL_EXIT_BASE = 128
 
 logger = logging.getLogger(__name__)
 
@@ -57,40 +56,32 @@ def run(args: argparse.Namespace) -> None:
     check_certificate(settings)
     make_vad = load_vad(settings.vad)
     with bind(settings.host, settings.port) as listener:
-        with _ending_on_sigterm():
-            engine = _make_engine(args)
-            engine.start()  # an error here is one line; in the server it would be a traceback
-        try:
-            _serve(engine, settings, listener, make_vad)
-        finally:
-            engine.stop()
+        _serve(args, settings, listener, make_vad)
 
 
-def _serve(engine: Engine, settings: ServerSettings, listener: socket.socket, make_vad: Callable[[], Vad]) -> None:
-    from transom.server.app import create_app
+def _serve(
+    args: argparse.Namespace, settings: ServerSettings, listener: socket.socket, make_vad: Callable[[], Vad]
+) -> None:
     from transom.server.lifecycle import Lifecycle
     from transom.server.run import serve, url_of
 
-    what = f"{engine.info.model} ({engine.info.description})"
-    url = url_of(listener, is_tls=settings.ssl_certfile is not None)
-    ready_line = f"Transom serves {what} at {url}/v1/realtime (Ctrl+C stops it)"
     lifecycle = Lifecycle(settings.drain_timeout_s, settings.shutdown_timeout_s)
-    app = create_app(engine, settings, lifecycle, make_vad)
-    serve(app, settings, listener, lambda: print(ready_line, flush=True), lifecycle)
+    url = url_of(listener, is_tls=settings.ssl_certfile is not None)
+    what = ""
 
+    def load() -> FastAPI:
+        from transom.server.app import create_app
 
-@contextmanager
-def _ending_on_sigterm() -> Iterator[None]:
-    """SIGTERM ends a load in order, also for process 1 of a container, which the system would not end by itself."""
+        nonlocal what
+        engine = _make_engine(args)
+        engine.start()
+        what = f"{engine.info.model} ({engine.info.description})"
+        return create_app(engine, settings, lifecycle, make_vad)
 
-    def end(number: int, frame: FrameType | None) -> None:
-        sys.exit(SIGNAL_EXIT_BASE + number)
+    def tell() -> None:
+        print(f"Transom serves {what} at {url}/v1/realtime (Ctrl+C stops it)", flush=True)
 
-    previous = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    serve(load, settings, listener, tell, lifecycle)
 
 
 def _make_engine(args: argparse.Namespace) -> Engine:

@@ -19,9 +19,11 @@ from types import FrameType
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 from transom.errors import ConfigError
 from transom.server.lifecycle import Lifecycle
+from transom.server.loading import LoadingApp
 from transom.server.settings import ServerSettings
 from transom.server.upgrade import LenientProtocol
 
@@ -138,7 +140,7 @@ def is_no_refusal(record: logging.LogRecord) -> bool:
     return record.getMessage() != "ASGI callable returned without completing handshake."
 
 
-def uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
+def uvicorn_config(app: ASGIApp, settings: ServerSettings) -> uvicorn.Config:
     """How uvicorn runs the app.
 
     Pings find a connection that is gone, but none is ended because its client answers late. No compression: base64
@@ -163,11 +165,29 @@ def uvicorn_config(app: FastAPI, settings: ServerSettings) -> uvicorn.Config:
 
 
 def serve(
-    app: FastAPI,
+    load: Callable[[], FastAPI],
     settings: ServerSettings,
     listener: socket.socket,
     on_ready: Callable[[], None],
-    lifecycle: Lifecycle | None = None,
+    lifecycle: Lifecycle,
 ) -> None:
-    """Serve until a signal asks to stop. The main thread's signal handlers stay this server's from then on."""
-    ReadyServer(uvicorn_config(app, settings), on_ready, lifecycle).run(sockets=[listener])
+    """Serve what ``load`` makes, and say that it is not ready before, until a signal asks to stop.
+
+    The main thread's signal handlers stay this server's from then on. Raises what ``load`` raises.
+    """
+
+    def give_up() -> None:
+        server.should_exit = True
+
+    app = LoadingApp(load, on_ready, give_up)
+    server = ReadyServer(uvicorn_config(app, settings), lambda: None, lifecycle)
+    handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    server.run(sockets=[listener])
+    try:
+        is_loaded = app.result()
+    except BaseException:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        raise
+    if not is_loaded:
+        os._exit(0)  # a thread still loads what nobody wants any more, and cannot be ended in another way
