@@ -56,7 +56,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def store(clock: Clock) -> ClientSecrets:
-    return ClientSecrets(max_secrets=3, clock=clock)
+    return ClientSecrets(max_secrets=3, max_per_key=3, clock=clock)
 
 
 @pytest.fixture
@@ -270,3 +270,17 @@ def test_no_valid_key_is_dropped_for_a_new_one(http: TestClient, store: ClientSe
     clock.now_s = 1011
     assert http.post(GA).status_code == 200
     assert [store.lookup(key) is None for key in keys] == [True, False, False]
+
+
+def test_no_api_key_takes_all_places_of_the_others(clock: Clock) -> None:
+    store = ClientSecrets(max_secrets=4, max_per_key=2, clock=clock)
+    for _ in range(2):
+        store.issue("greedy", {}, 10)
+    with pytest.raises(CapacityError, match="2 ephemeral keys of this API key"):
+        store.issue("greedy", {}, 10)
+    store.issue("modest", {}, 10)
+    clock.now_s += 10
+    for _ in range(4):
+        store.issue(None, {}, 10)  # a server without keys has one bound
+    with pytest.raises(CapacityError, match="4 ephemeral keys are valid"):
+        store.issue("modest", {}, 10)

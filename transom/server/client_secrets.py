@@ -28,6 +28,7 @@ from transom.server.wire.openai_session import OpenAISession
 PREFIX = "ek_"
 MIN_LIFETIME_S, MAX_LIFETIME_S, DEFAULT_LIFETIME_S = 10, 7200, 600
 MAX_SECRETS = 4096
+MAX_SECRETS_PER_KEY = 1024
 MAX_BODY_BYTES = 32 * 1024
 RETRY_AFTER_S = 60
 
@@ -44,10 +45,19 @@ class Secret:
 
 
 class ClientSecrets:
-    """The keys that have not expired, at most ``max_secrets``. For the event loop's thread."""
+    """The keys that have not expired: at most ``max_secrets``, and ``max_per_key`` that one API key has made.
 
-    def __init__(self, max_secrets: int = MAX_SECRETS, clock: Callable[[], float] = time.time) -> None:
+    For the event loop's thread.
+    """
+
+    def __init__(
+        self,
+        max_secrets: int = MAX_SECRETS,
+        max_per_key: int = MAX_SECRETS_PER_KEY,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._max_secrets = max_secrets
+        self._max_per_key = max_per_key
         self._clock = clock
         self._secrets: dict[bytes, Secret] = {}
 
@@ -57,11 +67,15 @@ class ClientSecrets:
     def issue(self, principal: str | None, session: Mapping[str, Any], lifetime_s: int) -> tuple[str, Secret]:
         """A new key. Raises CapacityError when too many are valid: none is taken from those who hold them."""
         now_s = self._clock()
-        if len(self._secrets) >= self._max_secrets:
-            self._secrets = {d: secret for d, secret in self._secrets.items() if now_s < secret.expires_at_unix_s}
-        if len(self._secrets) >= self._max_secrets:
-            message = f"{self._max_secrets} ephemeral keys are valid already; ask again when some have expired"
-            raise CapacityError(message)
+        self._secrets = {d: secret for d, secret in self._secrets.items() if now_s < secret.expires_at_unix_s}
+        num_own = 0 if principal is None else sum(secret.principal == principal for secret in self._secrets.values())
+        for whose, num_valid, bound in (
+            ("of this API key ", num_own, self._max_per_key),
+            ("", len(self._secrets), self._max_secrets),
+        ):
+            if num_valid >= bound:
+                message = f"{num_valid} ephemeral keys {whose}are valid already; ask again when some have expired"
+                raise CapacityError(message)
         key = PREFIX + secrets.token_urlsafe(32)
         secret = Secret(principal, session, int(now_s) + lifetime_s)
         self._secrets[_digest(key)] = secret
