@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 from starlette.websockets import WebSocket
 
+from tests.server.client import until_true
 from transom.audio.pcm import encode_pcm16
 from transom.audio.vad import EnergyVad
 from transom.engine.api import Samples
@@ -140,3 +141,14 @@ async def test_a_client_is_told_and_let_go_when_the_engine_stops() -> None:
     await asyncio.wait_for(connection.running, 5)
     assert connection.kinds()[-3:] == ["committed", "added", "failed"]
     assert connection.close_code == 1011
+
+
+async def test_detection_that_is_switched_on_in_a_turn_ends_it_also_if_no_audio_follows() -> None:
+    connection = Connection(Script())
+    await connection.append(sound(1.0))
+    detection = {"type": "server_vad", "silence_duration_ms": 20}
+    await connection.ask("session.update", session={"audio": {"input": {"turn_detection": detection}}})
+    await until_true(lambda: "speech_stopped" in connection.kinds())
+    await connection.run_engine()
+    assert connection.kinds()[-2:] == ["completed", "done"]
+    connection.running.cancel()

@@ -212,6 +212,8 @@ class RealtimeSession:
         self._session.set_delay(self._settings.default_delay_ms if command.delay_ms is None else command.delay_ms)
         self._tell(Configured())
         self._act(self._turns.configure(command.turn_detection))
+        if self._silence_timer is None:  # a turn that was begun without detection may get no audio any more
+            self._start_silence_timer(0.0)
 
     def _act(self, actions: Iterable[Action]) -> None:
         for action in actions:
@@ -253,6 +255,7 @@ class RealtimeSession:
             self._silence_timer = None
 
     def _end_by_wall_clock(self) -> None:
+        self._silence_timer = None
         with contextlib.suppress(EngineError):  # the engine stops and answers by itself
             self._act(self._turns.push(self._intake.flush()))
             self._act(self._turns.end_by_wall_clock())
