@@ -1,3 +1,4 @@
+import os
 import warnings
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transom.audio import ffmpeg
 from transom.audio.files import iter_audio, read_audio
 from transom.audio.pcm import Encoding, PcmDecoder, encode_pcm16
 from transom.audio.resample import Resampler, Samples
@@ -223,3 +225,15 @@ def test_an_hour_of_audio_leaves_no_memory_behind() -> None:
         windows.append(second)
         windows.take(windows.num_ready_tokens)
     assert windows.capacity_samples <= 8 * 16_000
+
+
+def test_a_decoder_that_stops_within_a_sample_loses_only_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "ffmpeg"
+    program.write_text("#!/bin/sh\nprintf '\\000\\000\\200\\077\\000\\000'\n")  # 1.0, and half of the next
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with (tmp_path / "a").open("w+b") as file:
+        blocks = list(ffmpeg.decode(file, "mov", 100, 16_000))
+    assert [block.tolist() for block in blocks] == [[1.0]]

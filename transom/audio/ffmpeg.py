@@ -48,14 +48,15 @@ def decode(file: BinaryIO, container: str, block_samples: int, sample_rate: int)
 
     Raises FfmpegError for what cannot be decoded, after the blocks before the damage.
     """
+    block_bytes = block_samples * BYTES_PER_SAMPLE
     with tempfile.TemporaryFile() as complaints:
         command = _command(f"file:/dev/fd/{file.fileno()}", container, sample_rate)
         process = subprocess.Popen(command, pass_fds=[file.fileno()], stdout=subprocess.PIPE, stderr=complaints)
         assert process.stdout is not None
         with process.stdout as pipe:
             try:
-                while block := pipe.read(block_samples * BYTES_PER_SAMPLE):
-                    yield np.frombuffer(block, "<f4")
+                while (num_samples := len(block := pipe.read(block_bytes)) // BYTES_PER_SAMPLE) > 0:
+                    yield np.frombuffer(block, "<f4", num_samples)
             finally:
                 process.kill()  # nothing to kill where it has ended by itself
                 status = process.wait()
