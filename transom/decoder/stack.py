@@ -46,9 +46,9 @@ class Decoder(nn.Module):
         """Audio embeddings [N, D] -> normalised hidden states [N, D]."""
         x = audio + self.embed_tokens(step.token_ids)
         angles = rotary_angles(step.positions, self.config.head_dim, self.config.rope_theta, x.dtype)
-        scales = self.delay_scales()
+        scales = self.delay_scales()[:, step.delays]
         for index, layer in enumerate(self.layers):
-            x = layer(x, scales[index, step.delays], angles, step.caches[index])
+            x = layer(x, scales[index], angles, step.caches[index])
         normalised: torch.Tensor = self.norm(x)
         return normalised
 

@@ -10,37 +10,76 @@ Legend: S streams, N rows (one a token), M blocks of the longest table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from transom.engine.batch import StreamRow
-from transom.kernels.backend import AttentionMetadata
+from transom.kernels.backend import NO_SLOT, AttentionMetadata
 
 
-def token_positions(batch: Sequence[StreamRow]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Absolute positions of all rows, [N]."""
-    return np.concatenate([row.share.position + np.arange(row.num_tokens, dtype=np.int64) for row in batch])
+@dataclass(frozen=True)
+class _GroupTables:
+    """The tables of one group, side by side: ``blocks`` [S, M], and the index of the first and how many, [S]."""
+
+    block_size: int
+    blocks: NDArray[np.int32]
+    first_block: NDArray[np.int64]
+    num_blocks: NDArray[np.int64]
 
 
-def build_metadata(batch: Sequence[StreamRow], group: str, lag: int, device: torch.device) -> AttentionMetadata:
-    """Metadata, in tokens, of the layers of ``group`` that lag ``lag`` tokens behind."""
-    tables = [row.tables[group] for row in batch]
-    counts = [row.num_tokens for row in batch]
-    ends = [row.share.position + row.num_tokens for row in batch]
-    seq_lens = [max(0, end - lag - table.first_token) for end, table in zip(ends, tables, strict=True)]
-    slots = np.concatenate(
-        [table.slots(end - count - lag, end - lag) for end, count, table in zip(ends, counts, tables, strict=True)]
-    )
-    block_table = np.zeros((len(tables), max(len(table.blocks) for table in tables)), np.int32)
-    for index, table in enumerate(tables):
-        block_table[index, : len(table.blocks)] = table.blocks
-    query_start = np.concatenate(([0], np.cumsum(counts)))
-    return AttentionMetadata(
-        query_start=torch.from_numpy(query_start.astype(np.int32)).to(device),
-        seq_lens=torch.tensor(seq_lens, dtype=torch.int32).to(device),
-        block_table=torch.from_numpy(block_table).to(device),
-        slots=torch.from_numpy(slots).to(device),
-        max_query=max(counts),
-        max_seq=max(seq_lens),
-    )
+class StepPlaces:
+    """Where the rows of a batch stand; what groups and lags have in common is worked out once.
+
+    ``counts`` [S] are the streams' rows and ``positions`` [N] all rows' absolute positions, in tokens.
+    """
+
+    def __init__(self, batch: Sequence[StreamRow]) -> None:
+        self._batch = batch
+        self.counts = np.array([row.num_tokens for row in batch])
+        starts = np.array([row.share.position for row in batch])
+        self._ends = starts + self.counts
+        self._query_start = np.concatenate(([0], np.cumsum(self.counts)))
+        self._stream_of_row = np.repeat(np.arange(len(batch)), self.counts)
+        self.positions = np.arange(self._query_start[-1]) + (starts - self._query_start[:-1])[self._stream_of_row]
+        self._tables: dict[str, _GroupTables] = {}
+
+    def metadata(self, group: str, lag: int, device: torch.device) -> AttentionMetadata:
+        """Metadata, in tokens, of the layers of ``group`` that lag ``lag`` tokens behind.
+
+        Raises IndexError for a row whose place was evicted or never allocated.
+        """
+        tables = self._group_tables(group)
+        seq_lens = np.maximum(self._ends - lag - tables.first_block * tables.block_size, 0)
+        return AttentionMetadata(
+            query_start=torch.from_numpy(self._query_start.astype(np.int32)).to(device),
+            seq_lens=torch.from_numpy(seq_lens.astype(np.int32)).to(device),
+            block_table=torch.from_numpy(tables.blocks).to(device),
+            slots=torch.from_numpy(self._slots(tables, self.positions - lag)).to(device),
+            max_query=int(self.counts.max()),
+            max_seq=int(seq_lens.max()),
+        )
+
+    def _slots(self, tables: _GroupTables, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Slots [N] of the rows' ``tokens``, NO_SLOT for those before the stream began."""
+        block, offset = np.divmod(tokens, tables.block_size)
+        index = block - tables.first_block[self._stream_of_row]
+        has_begun = tokens >= 0
+        is_resident = (index >= 0) & (index < tables.num_blocks[self._stream_of_row])
+        if not (is_resident | ~has_begun).all():
+            raise IndexError(f"tokens {tokens[has_begun & ~is_resident].tolist()} are not resident")
+        blocks = tables.blocks[self._stream_of_row, np.where(is_resident, index, 0)].astype(np.int64)
+        return np.where(has_begun, blocks * tables.block_size + offset, NO_SLOT)
+
+    def _group_tables(self, group: str) -> _GroupTables:
+        if group not in self._tables:
+            tables = [row.tables[group] for row in self._batch]
+            num_blocks = np.array([len(table.blocks) for table in tables])
+            blocks = np.zeros((len(tables), num_blocks.max()), np.int32)
+            for row, table in zip(blocks, tables, strict=True):
+                row[: len(table.blocks)] = table.blocks
+            first_block = np.array([table.first_block for table in tables])
+            self._tables[group] = _GroupTables(tables[0].block_size, blocks, first_block, num_blocks)
+        return self._tables[group]

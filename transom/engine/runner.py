@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import sliding_window_view
 
 from transom.audio.mel import LogMel
 from transom.decoder.stack import DecoderStep
@@ -19,13 +20,15 @@ from transom.encoder.blocks import BlockLayout
 from transom.encoder.stack import EncoderStep
 from transom.encoder.state import EncoderState
 from transom.engine.batch import RowResult, StreamRow
-from transom.engine.metadata import build_metadata, token_positions
+from transom.engine.metadata import StepPlaces
 from transom.engine.model import SpeechModel
 from transom.kernels.backend import AttentionBackend, AttentionMetadata
 from transom.kernels.pooled import PooledAttention
 from transom.kvcache.arena import KVArena
 from transom.kvcache.layout import CacheLayout
 from transom.layers.attention import LayerCache
+
+NOT_FINITE = -1
 
 
 class Runner:
@@ -61,10 +64,11 @@ class Runner:
     @torch.inference_mode()
     def encode(self, batch: Sequence[StreamRow], state: EncoderState) -> tuple[torch.Tensor, EncoderState]:
         """Audio embeddings [N, D] of a batch and its streams' new state [S rows]."""
+        places, device = StepPlaces(batch), self.model.device
         step = EncoderStep(
-            positions=torch.from_numpy(token_positions(batch)).to(self.model.device),
-            layout=BlockLayout([row.num_tokens for row in batch], self.model.device),
-            caches=self._encoder_caches(batch),
+            positions=torch.from_numpy(places.positions).to(device),
+            layout=BlockLayout(places.counts.tolist(), device),
+            caches=self._encoder_caches(places),
         )
         mel = self.log_mel(batch).to(self.model.dtype)
         encoded: tuple[torch.Tensor, EncoderState] = self.model.encoder(mel, state, step)
@@ -73,14 +77,14 @@ class Runner:
     @torch.inference_mode()
     def decode(self, batch: Sequence[StreamRow], audio: torch.Tensor) -> torch.Tensor:
         """Hidden states [N, D] of a batch, given its audio embeddings [N, D]."""
-        device = self.model.device
+        places, device = StepPlaces(batch), self.model.device
         token_ids = [token_id for row in batch for token_id in row.share.token_ids]
-        delays = [row.delay_tokens for row in batch for _ in row.share.token_ids]
+        delays = np.repeat([row.delay_tokens for row in batch], places.counts)
         step = DecoderStep(
             token_ids=torch.tensor(token_ids, device=device),
-            positions=torch.from_numpy(token_positions(batch)).to(device),
-            delays=torch.tensor(delays, device=device),
-            caches=self._decoder_caches(batch),
+            positions=torch.from_numpy(places.positions).to(device),
+            delays=torch.from_numpy(delays).to(device),
+            caches=self._decoder_caches(places),
         )
         hidden: torch.Tensor = self.model.decoder(audio, step)
         return hidden
@@ -91,31 +95,31 @@ class Runner:
         window_samples = config.samples_per_token + config.n_fft - config.hop_length
         windows = np.concatenate(
             [
-                np.lib.stride_tricks.sliding_window_view(row.share.samples, window_samples)[
-                    :: config.samples_per_token
-                ]
+                row.share.samples[None]
+                if row.num_tokens == 1
+                else sliding_window_view(row.share.samples, window_samples)[:: config.samples_per_token]
                 for row in batch
             ]
         )
         return self._log_mel(torch.from_numpy(windows).to(self.model.device))
 
-    def _encoder_caches(self, batch: Sequence[StreamRow]) -> list[LayerCache]:
+    def _encoder_caches(self, places: StepPlaces) -> list[LayerCache]:
         config, device = self.model.config.encoder, self.model.device
         by_lag: dict[int, AttentionMetadata] = {}
         caches = []
         for layer, place in enumerate(self._layout.encoder):
             lag = config.key_lag_tokens(layer)
             if lag not in by_lag:
-                by_lag[lag] = self._pooled.expand(build_metadata(batch, place.group, lag, device))
+                by_lag[lag] = self._pooled.expand(places.metadata(place.group, lag, device))
             caches.append(LayerCache(self._pooled, self.arena.layer(place), by_lag[lag]))
         return caches
 
-    def _decoder_caches(self, batch: Sequence[StreamRow]) -> list[LayerCache]:
+    def _decoder_caches(self, places: StepPlaces) -> list[LayerCache]:
         by_group: dict[str, AttentionMetadata] = {}
         caches = []
         for place in self._layout.decoder:
             if place.group not in by_group:
-                by_group[place.group] = build_metadata(batch, place.group, 0, self.model.device)
+                by_group[place.group] = places.metadata(place.group, 0, self.model.device)
             caches.append(LayerCache(self._backend, self.arena.layer(place), by_group[place.group]))
         return caches
 
@@ -127,8 +131,10 @@ class Runner:
         if not wanted:
             return results
         logits = self.model.decoder.logits(hidden[torch.from_numpy(last_rows[wanted]).to(hidden.device)])
-        finite = logits.isfinite().all(dim=-1).tolist()
-        chosen = logits.argmax(dim=-1).tolist()
-        for index, token_id, is_finite in zip(wanted, chosen, finite, strict=True):
-            results[index] = RowResult(token_id) if is_finite else RowResult(error="the model gave no finite logits")
+        is_finite = logits.isfinite().all(dim=-1)
+        chosen = logits.argmax(dim=-1).where(is_finite, NOT_FINITE).tolist()  # the step's only wait for the device
+        for index, token_id in zip(wanted, chosen, strict=True):
+            results[index] = (
+                RowResult(error="the model gave no finite logits") if token_id == NOT_FINITE else RowResult(token_id)
+            )
         return results

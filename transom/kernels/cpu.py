@@ -10,7 +10,7 @@ Legend as in ``backend``, plus n query rows of each stream of a part, L keys of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -19,7 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
-from transom.kernels.gathered import Workspace, make_part
+from transom.kernels.gathered import Workspace, make_parts
 from transom.kernels.plans import StepPlans
 from transom.kernels.single_row import make_bags
 
@@ -28,23 +28,17 @@ PART_KEY_BYTES = 1 << 20
 Rows = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class _Layout:
+class _Layout(NamedTuple):
     """What a plan depends on besides the metadata. ``page_stride`` counts rows from one page to the next."""
 
     window: int
+    num_pages: int
     block_rows: int
     page_stride: int
-    num_pages: int
     num_kv_heads: int
-    row_bytes: int
-    group: int
+    head_dim: int
+    num_heads: int
     dtype: torch.dtype
-
-    @property
-    def num_vectors(self) -> int:
-        """Keys of single heads, from the first page to the last."""
-        return ((self.num_pages - 1) * self.page_stride + self.block_rows) * self.num_kv_heads
 
 
 class _Job(Protocol):
@@ -56,9 +50,9 @@ class _Job(Protocol):
 
 
 class _Share(NamedTuple):
-    """A job and the rows int64 [N] that it is about, None for all rows in order."""
+    """A job and the rows that it is about: a range, or int64 [N]."""
 
-    rows: torch.Tensor | None
+    rows: slice | torch.Tensor
     job: _Job
 
 
@@ -100,53 +94,48 @@ class CpuAttention:
         """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries."""
         num_pages, block_rows, num_kv_heads, head_dim = cache.keys.shape
         dtype = torch.float32 if cache.keys.dtype == torch.float16 else cache.keys.dtype
-        layout = _Layout(
-            window=window,
-            block_rows=block_rows,
-            page_stride=_page_stride(cache.keys),
-            num_pages=num_pages,
-            num_kv_heads=num_kv_heads,
-            row_bytes=num_kv_heads * head_dim * dtype.itemsize,
-            group=queries.shape[1] // num_kv_heads,
-            dtype=dtype,
-        )
-        shares = self._plans.get(
-            metadata, layout, lambda: tuple(_make_shares(metadata, layout, self._workspace, self._part_key_bytes))
-        )
+        stride = _page_stride(cache.keys)
+        layout = _Layout(window, num_pages, block_rows, stride, num_kv_heads, head_dim, queries.shape[1], dtype)
+        shares = self._plans.get(metadata, layout, lambda: tuple(self._make_shares(metadata, layout)))
         pages = _as_rows(cache.keys), _as_rows(cache.values)
         wide = queries.to(dtype)
-        if len(shares) == 1 and shares[0].rows is None:
+        if len(shares) == 1 and isinstance(shares[0].rows, slice):
             return shares[0].job.attend(wide, *pages, scale).to(queries.dtype)
         output = torch.zeros_like(queries)
         for rows, job in shares:
-            assert rows is not None
-            output.index_copy_(0, rows, job.attend(wide.index_select(0, rows), *pages, scale).to(queries.dtype))
+            output[rows] = job.attend(wide[rows], *pages, scale).to(queries.dtype)
         return output
 
+    def _make_shares(self, metadata: AttentionMetadata, layout: _Layout) -> Iterator[_Share]:
+        """All rows of a step, by the number of their stream's rows."""
+        query_start, seq_lens, block_table = (
+            tensor.numpy().astype(np.int64)
+            for tensor in (metadata.query_start, metadata.seq_lens, metadata.block_table)
+        )
+        counts = np.diff(query_start)
+        for count in np.unique(counts[counts > 0]).tolist():
+            streams = np.flatnonzero(counts == count)
+            standing = seq_lens[streams, None] - count + np.arange(count)  # [S, n], of queries among the keys
+            rows, is_seen = _visible_rows(standing, block_table[streams], layout)
+            jobs, part_streams = self._make_jobs(rows, is_seen, layout)
+            queries = torch.from_numpy(query_start[streams, None] + np.arange(count))
+            for index, job in enumerate(jobs):
+                part = slice(index * part_streams, min((index + 1) * part_streams, len(streams)))
+                is_range = len(streams) == len(counts)
+                yield _Share(
+                    slice(part.start * count, part.stop * count) if is_range else queries[part].flatten(), job
+                )
 
-def _make_shares(
-    metadata: AttentionMetadata, layout: _Layout, workspace: Workspace, part_key_bytes: int
-) -> Iterator[_Share]:
-    """All rows of a step, by the number of their stream's rows."""
-    query_start, seq_lens, block_table = (
-        tensor.numpy().astype(np.int64) for tensor in (metadata.query_start, metadata.seq_lens, metadata.block_table)
-    )
-    counts = np.diff(query_start)
-    for count in np.unique(counts[counts > 0]):
-        streams = np.flatnonzero(counts == count)
-        standing = seq_lens[streams, None] - count + np.arange(count)  # [S, n], of queries among the keys
-        rows, is_seen = _visible_rows(standing, block_table[streams], layout)
-        queries = query_start[streams, None] + np.arange(count)
-        is_all = len(streams) == len(counts) and queries.size == query_start[-1]
-        if count * layout.group == 1 and layout.dtype == torch.float32:
-            job = make_bags(rows, is_seen[:, 0], layout.num_kv_heads, layout.num_vectors)
-            yield _Share(None if is_all else torch.from_numpy(queries.reshape(-1)), job)
-            continue
-        step = max(1, part_key_bytes // (rows.shape[1] * layout.row_bytes))
-        for start in range(0, len(streams), step):
-            part = slice(start, start + step)
-            chosen = None if is_all and step >= len(streams) else torch.from_numpy(queries[part].reshape(-1))
-            yield _Share(chosen, make_part(workspace, rows[part], is_seen[part], layout.group, layout.dtype))
+    def _make_jobs(self, rows: Rows, is_seen: NDArray[np.bool_], layout: _Layout) -> tuple[Iterable[_Job], int]:
+        """Jobs of streams whose queries see of ``rows`` [S, L] what ``is_seen`` [S, n, L] says, and their size."""
+        group = layout.num_heads // layout.num_kv_heads
+        if is_seen.shape[1] * group == 1 and layout.dtype == torch.float32:
+            num_rows = (layout.num_pages - 1) * layout.page_stride + layout.block_rows
+            bags = make_bags(rows, is_seen[:, 0], layout.num_kv_heads, num_rows * layout.num_kv_heads)
+            return [bags], len(rows)
+        stream_bytes = rows.shape[1] * layout.num_kv_heads * layout.head_dim * layout.dtype.itemsize
+        part_streams = max(1, self._part_key_bytes // stream_bytes)
+        return make_parts(self._workspace, rows, is_seen, group, part_streams), part_streams
 
 
 def _visible_rows(standing: Rows, block_table: Rows, layout: _Layout) -> tuple[Rows, NDArray[np.bool_]]:

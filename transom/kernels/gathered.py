@@ -10,6 +10,7 @@ L keys gathered per stream.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,9 +38,9 @@ class Workspace:
 class Part:
     """Streams with the same number of query rows.
 
-    ``sources`` int64 [S*L]: cache rows to gather; ``bias`` [S or 1, 1, n*R, L]: 0 or -inf, None if all is visible;
-    ``blind`` bool [S, 1, n*R, 1]: query rows that see nothing, None if there are none. Where n is 1, the n*R rows are
-    one that broadcasts.
+    ``sources`` int64 [S*L]: cache rows to gather; ``bias`` float32 [S or 1, 1, n*R, L]: 0 or -inf, None if all is
+    visible; ``blind`` bool [S or 1, 1, n*R, 1]: query rows that see nothing, None if there are none. Where n is 1,
+    the n*R rows are one that broadcasts.
     """
 
     workspace: Workspace
@@ -63,7 +64,7 @@ class Part:
             grouped.flatten(2, 3),
             gathered_keys.transpose(1, 2),
             gathered_values.transpose(1, 2),
-            attn_mask=self.bias,
+            attn_mask=None if self.bias is None else self.bias.to(queries.dtype),
             scale=scale,
         )
         if self.blind is not None:
@@ -71,27 +72,29 @@ class Part:
         return output.view(grouped.shape).transpose(1, 2).reshape(queries.shape)
 
 
-def make_part(
-    workspace: Workspace, rows: NDArray[np.int64], is_seen: NDArray[np.bool_], group: int, dtype: torch.dtype
-) -> Part:
-    """A part of cache ``rows`` [S, L], of which each query sees those that ``is_seen`` [S, n, L] says."""
+def make_parts(
+    workspace: Workspace, rows: NDArray[np.int64], is_seen: NDArray[np.bool_], group: int, part_streams: int
+) -> Iterator[Part]:
+    """Parts of ``part_streams`` streams of cache ``rows`` [S, L], of which each query sees what ``is_seen`` says.
+
+    ``is_seen`` is [S, n, L]. Where all streams see alike, as they do in the steady state, they share one mask.
+    """
+    is_alike = bool((is_seen == is_seen[:1]).all())
+    if is_alike:
+        is_seen = is_seen[:1]
     if is_seen.shape[1] > 1:
         is_seen = np.repeat(is_seen, group, axis=1)
-    blind = np.logical_not(is_seen.any(axis=2, keepdims=True))[:, None]
-    return Part(
-        workspace,
-        len(rows),
-        torch.from_numpy(rows.reshape(-1)),
-        _bias(is_seen, dtype),
-        torch.from_numpy(blind) if blind.any() else None,
-    )
-
-
-def _bias(is_seen: NDArray[np.bool_], dtype: torch.dtype) -> torch.Tensor | None:
-    """One mask for all streams where they see alike, as they do in the steady state."""
-    if is_seen.all():
-        return None
-    if (is_seen == is_seen[:1]).all():
-        is_seen = is_seen[:1]
-    bias = np.where(is_seen[:, None], np.float32(0), np.float32(-np.inf))
-    return torch.from_numpy(bias).to(dtype)
+    bias = None if is_seen.all() else torch.from_numpy(np.where(is_seen[:, None], np.float32(0), np.float32(-np.inf)))
+    is_blind = np.logical_not(is_seen.any(axis=2, keepdims=True))[:, None]
+    blind = torch.from_numpy(is_blind) if is_blind.any() else None
+    sources = torch.from_numpy(rows)
+    for start in range(0, len(rows), part_streams):
+        chosen = sources[start : start + part_streams]
+        of_part = slice(None) if is_alike else slice(start, start + part_streams)
+        yield Part(
+            workspace,
+            len(chosen),
+            chosen.flatten(),
+            None if bias is None else bias[of_part],
+            None if blind is None else blind[of_part],
+        )
