@@ -327,7 +327,7 @@ async def test_a_stopped_engine_ends_a_file() -> None:
     deltas = session.run(iter([np.full(32_000, 0.1, np.float32)]))
     assert (await anext(deltas)).text == SENTENCE_WORDS[0]
     engine.stop()
-    with pytest.raises(EngineError, match="stopped|closed"):
+    with pytest.raises(EngineError, match=r"stopped|closed"):
         await anext(deltas)
     session.close()
 
