@@ -49,7 +49,6 @@ def test_the_engine_writes_the_trained_models_tokens(family: str, delay_tokens: 
     completed = transcribe(engine, samples, delay_ms=80 * delay_tokens)
     engine.stop()
     assert list(completed.token_ids) == expected
-    assert completed.text.strip() == pieces.text(expected)
     assert len(set(expected)) >= 5
 
 
