@@ -106,16 +106,13 @@ async def test_an_engine_that_stops_before_a_client_tells_its_dialect_closes_wit
     assert [record.message for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_an_unknown_expired_or_foreign_token_is_refused_with_404(run_server: RunServer) -> None:
-    server = run_server(FakeEngine(), resume_s=0.001, api_keys=("one", "two"))
+async def test_an_unknown_or_foreign_token_is_refused_with_404(run_server: RunServer) -> None:
+    server = run_server(FakeEngine(), api_keys=("one", "two"))
     one, two = ({"Authorization": f"Bearer {key}"} for key in ("one", "two"))
     async with open_client(url_of(server, "new"), additional_headers=one) as client:
         token = client.greeting["resume"]["token"]
         for wrong, headers in ((token, two), ("unknown", one)):
             assert await status_of(url_of(server, wrong), headers) == (404, "session_not_found")
-        await lose(client)
-    await until_active(server.engine, 0)
-    assert await status_of(url_of(server, token), one) == (404, "session_not_found")
 
 
 async def status_of(url: str, headers: dict[str, str]) -> tuple[int, str]:
