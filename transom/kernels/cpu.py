@@ -1,27 +1,25 @@
-"""Paged attention on the CPU.
+"""Paged attention on the CPU: rows gathered by index, then one torch SDPA for streams alike.
 
-In float32, streams with one query row per key/value head read the pages where they lie (``single_row``). All others
-gather rows first (``gathered``), in parts whose keys stay in the processor's cache between gathering and use. Only
-rows that a query can see are read, so unwritten and expired rows never enter the arithmetic. float16 is computed in
-float32, since its CPU kernels are slow.
+Streams with the same number of query rows run as one batch (in the steady state that is all of them), in parts whose
+keys stay in the processor's cache between gathering and use. Only rows that a query can see are gathered, so
+unwritten and expired rows never enter the arithmetic. float16 is computed in float32, since its CPU kernels are slow.
 
 Legend as in ``backend``, plus n query rows of each stream of a part, L keys of the longest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
-from transom.kernels.gathered import Workspace, make_parts
+from transom.kernels.gathered import Part, Workspace, make_parts
 from transom.kernels.plans import StepPlans
-from transom.kernels.single_row import make_bags
 
 PART_KEY_BYTES = 1 << 20
 
@@ -32,28 +30,17 @@ class _Layout(NamedTuple):
     """What a plan depends on besides the metadata. ``page_stride`` counts rows from one page to the next."""
 
     window: int
-    num_pages: int
     block_rows: int
     page_stride: int
-    num_kv_heads: int
-    head_dim: int
-    num_heads: int
-    dtype: torch.dtype
-
-
-class _Job(Protocol):
-    """Attention of some rows of a step."""
-
-    def attend(self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float) -> torch.Tensor:
-        """Of ``queries`` [N, H, K] over the pages' rows of ``keys`` and ``values`` [., G, K]."""
-        ...
+    row_bytes: int
+    group: int
 
 
 class _Share(NamedTuple):
-    """A job and the rows that it is about: a range, or int64 [N]."""
+    """A part and the query rows that it is about: a range, or int64 [N]."""
 
     rows: slice | torch.Tensor
-    job: _Job
+    part: Part
 
 
 @dataclass(frozen=True)
@@ -92,18 +79,18 @@ class CpuAttention:
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
     ) -> torch.Tensor:
         """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries."""
-        num_pages, block_rows, num_kv_heads, head_dim = cache.keys.shape
+        _, block_rows, num_kv_heads, head_dim = cache.keys.shape
         dtype = torch.float32 if cache.keys.dtype == torch.float16 else cache.keys.dtype
-        stride = _page_stride(cache.keys)
-        layout = _Layout(window, num_pages, block_rows, stride, num_kv_heads, head_dim, queries.shape[1], dtype)
+        row_bytes = num_kv_heads * head_dim * dtype.itemsize
+        layout = _Layout(window, block_rows, _page_stride(cache.keys), row_bytes, queries.shape[1] // num_kv_heads)
         shares = self._plans.get(metadata, layout, lambda: tuple(self._make_shares(metadata, layout)))
         pages = _as_rows(cache.keys), _as_rows(cache.values)
         wide = queries.to(dtype)
         if len(shares) == 1 and isinstance(shares[0].rows, slice):
-            return shares[0].job.attend(wide, *pages, scale).to(queries.dtype)
+            return shares[0].part.attend(wide, *pages, scale).to(queries.dtype)
         output = torch.zeros_like(queries)
-        for rows, job in shares:
-            output[rows] = job.attend(wide[rows], *pages, scale).to(queries.dtype)
+        for rows, part in shares:
+            output[rows] = part.attend(wide[rows], *pages, scale).to(queries.dtype)
         return output
 
     def _make_shares(self, metadata: AttentionMetadata, layout: _Layout) -> Iterator[_Share]:
@@ -117,25 +104,12 @@ class CpuAttention:
             streams = np.flatnonzero(counts == count)
             standing = seq_lens[streams, None] - count + np.arange(count)  # [S, n], of queries among the keys
             rows, is_seen = _visible_rows(standing, block_table[streams], layout)
-            jobs, part_streams = self._make_jobs(rows, is_seen, layout)
+            part_streams = max(1, self._part_key_bytes // (rows.shape[1] * layout.row_bytes))
             queries = torch.from_numpy(query_start[streams, None] + np.arange(count))
-            for index, job in enumerate(jobs):
-                part = slice(index * part_streams, min((index + 1) * part_streams, len(streams)))
+            for index, part in enumerate(make_parts(self._workspace, rows, is_seen, layout.group, part_streams)):
+                start, end = index * part_streams, index * part_streams + part.num_streams
                 is_range = len(streams) == len(counts)
-                yield _Share(
-                    slice(part.start * count, part.stop * count) if is_range else queries[part].flatten(), job
-                )
-
-    def _make_jobs(self, rows: Rows, is_seen: NDArray[np.bool_], layout: _Layout) -> tuple[Iterable[_Job], int]:
-        """Jobs of streams whose queries see of ``rows`` [S, L] what ``is_seen`` [S, n, L] says, and their size."""
-        group = layout.num_heads // layout.num_kv_heads
-        if is_seen.shape[1] * group == 1 and layout.dtype == torch.float32:
-            num_rows = (layout.num_pages - 1) * layout.page_stride + layout.block_rows
-            bags = make_bags(rows, is_seen[:, 0], layout.num_kv_heads, num_rows * layout.num_kv_heads)
-            return [bags], len(rows)
-        stream_bytes = rows.shape[1] * layout.num_kv_heads * layout.head_dim * layout.dtype.itemsize
-        part_streams = max(1, self._part_key_bytes // stream_bytes)
-        return make_parts(self._workspace, rows, is_seen, group, part_streams), part_streams
+                yield _Share(slice(start * count, end * count) if is_range else queries[start:end].flatten(), part)
 
 
 def _visible_rows(standing: Rows, block_table: Rows, layout: _Layout) -> tuple[Rows, NDArray[np.bool_]]:
@@ -152,11 +126,11 @@ def _visible_rows(standing: Rows, block_table: Rows, layout: _Layout) -> tuple[R
 
 
 def _find_targets(slots: torch.Tensor, block_rows: int, page_stride: int) -> _Targets:
-    kept = slots >= 0
-    rows = slots + slots // block_rows * (page_stride - block_rows)
-    if bool(kept.all()):
+    rows = slots if page_stride == block_rows else slots + slots // block_rows * (page_stride - block_rows)
+    if bool((slots >= 0).all()):
         return _Targets(None, rows)
-    return _Targets(kept.nonzero().squeeze(1), rows[kept])
+    kept = (slots >= 0).nonzero().squeeze(1)
+    return _Targets(kept, rows[kept])
 
 
 def _page_stride(pages: torch.Tensor) -> int:

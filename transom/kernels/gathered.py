@@ -77,24 +77,28 @@ def make_parts(
 ) -> Iterator[Part]:
     """Parts of ``part_streams`` streams of cache ``rows`` [S, L], of which each query sees what ``is_seen`` says.
 
-    ``is_seen`` is [S, n, L]. Where all streams see alike, as they do in the steady state, they share one mask.
+    ``is_seen`` is [S, n, L]. Where all streams see alike, as they do in the steady state, they share one mask; where
+    they do not, a part gathers no more than the longest of its streams needs.
     """
-    is_alike = bool((is_seen == is_seen[:1]).all())
-    if is_alike:
-        is_seen = is_seen[:1]
     if is_seen.shape[1] > 1:
         is_seen = np.repeat(is_seen, group, axis=1)
-    bias = None if is_seen.all() else torch.from_numpy(np.where(is_seen[:, None], np.float32(0), np.float32(-np.inf)))
-    is_blind = np.logical_not(is_seen.any(axis=2, keepdims=True))[:, None]
-    blind = torch.from_numpy(is_blind) if is_blind.any() else None
-    sources = torch.from_numpy(rows)
+    if (is_seen == is_seen[:1]).all():
+        shared = _make_masks(is_seen[:1])
+        for start in range(0, len(rows), part_streams):
+            part = rows[start : start + part_streams]
+            yield Part(workspace, len(part), torch.from_numpy(part.reshape(-1)), *shared)
+        return
+    lengths = np.maximum(is_seen.any(axis=1).sum(axis=1), 1)
     for start in range(0, len(rows), part_streams):
-        chosen = sources[start : start + part_streams]
-        of_part = slice(None) if is_alike else slice(start, start + part_streams)
-        yield Part(
-            workspace,
-            len(chosen),
-            chosen.flatten(),
-            None if bias is None else bias[of_part],
-            None if blind is None else blind[of_part],
-        )
+        streams = slice(start, start + part_streams)
+        longest = lengths[streams].max()
+        part = rows[streams, :longest]
+        masks = _make_masks(is_seen[streams, :, :longest])
+        yield Part(workspace, len(part), torch.from_numpy(part.reshape(-1)), *masks)
+
+
+def _make_masks(is_seen: NDArray[np.bool_]) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """``bias`` and ``blind`` of a part whose query rows see what ``is_seen`` [S, n*R, L] says."""
+    bias = None if is_seen.all() else torch.from_numpy(np.where(is_seen[:, None], np.float32(0), np.float32(-np.inf)))
+    blind = np.logical_not(is_seen.any(axis=2, keepdims=True))[:, None]
+    return bias, torch.from_numpy(blind) if blind.any() else None
