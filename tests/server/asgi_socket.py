@@ -123,6 +123,11 @@ class AsgiSocket:
         return self._is_gone
 
     @property
+    def num_waiting(self) -> int:
+        """Frames that were sent and that the server has not taken."""
+        return self._incoming.qsize()
+
+    @property
     def is_drained(self) -> bool:
         """Whether the server has taken everything that was sent, and can write."""
         return self._incoming.empty() and self._can_write.is_set()

@@ -27,6 +27,7 @@ class InProcess:
         self.problems: list[str] = []
         self.loop.set_exception_handler(lambda loop, context: self.problems.append(str(context)))
         self._engine = engine
+        self._sockets: list[AsgiSocket] = []
         self._app = create_app(engine, ServerSettings(**settings), Lifecycle(), EnergyVad) if app is None else app
 
     def __enter__(self) -> InProcess:
@@ -54,6 +55,7 @@ class InProcess:
         """A socket that was accepted or refused, unless that takes steps of the engine."""
         socket = AsgiSocket(self._app, path, query, headers, subprotocols)
         socket.connect(self.loop)
+        self._sockets.append(socket)
         self.loop.settle()
         return socket
 
@@ -65,13 +67,16 @@ class InProcess:
 
     def pump(self) -> None:
         """Let everything happen that needs neither clients nor time."""
-        num_idle = 0
-        while num_idle < 3:  # a step that runs nothing may still have answered empty turns
+        num_idle, last = 0, -1
+        while num_idle < 3:
             self.loop.settle()
             has_run = False
             while self._engine.step():
                 has_run = True
-            num_idle = 0 if has_run else num_idle + 1
+            # A step that runs nothing may still have answered empty turns, and so have made room for more.
+            progress = sum(len(socket.written) - socket.num_waiting for socket in self._sockets)
+            num_idle = num_idle + 1 if progress == last and not has_run else 0
+            last = progress
         self.loop.settle()
 
     def ask(self, socket: AsgiSocket, kind: str, **fields: Any) -> None:

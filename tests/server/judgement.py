@@ -76,7 +76,7 @@ def _judge_hearing(connection: Connection) -> None:
         assert (samples == expected.samples[: len(samples)]).all()
 
 
-def _places(connection: Connection) -> Iterator[tuple[HeardTurn, int]]:
+def _places(connection: Connection) -> Iterator[tuple[HeardTurn, int | None]]:
     """Every turn, and where it stands in the session's audio.
 
     The audio of a connection that was cut off ends in the last turn, the server alone knows where.
@@ -88,7 +88,7 @@ def _places(connection: Connection) -> Iterator[tuple[HeardTurn, int]]:
         certain = samples[:-MAX_TAIL_SAMPLES] if connection.is_cut_off and turn is last else samples
         start = stream.find(certain.tobytes(), end)
         assert start >= 0, "what the engine heard is not what the client sent next"
-        yield turn, start // 4
+        yield turn, start // 4 if len(certain) else None
         end = start + len(samples) * 4
 
 
