@@ -39,7 +39,7 @@ def test_every_step_is_reported_with_its_streams_tokens_and_time(monkeypatch: py
         pass
     assert reports == [
         StepReport(60.0, num_streams=2, num_tokens=6, backlog_ms=260),  # both prompts
-        *(StepReport(60.0, num_streams=1, num_tokens=1, backlog_ms=backlog) for backlog in (180, 100, 60)),
+        *(StepReport(60.0, num_streams=1, num_tokens=1, backlog_ms=backlog) for backlog in (180, 100, 20)),
     ]
 
 

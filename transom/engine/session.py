@@ -166,6 +166,11 @@ class Session:
             self._num_samples = 0
         self._hooks.on_close()
 
+    @property
+    def has_input(self) -> bool:
+        """Whether something waits to be taken; without the lock, for what comes in this moment is seen next time."""
+        return bool(self._items)
+
     def take(self) -> Item | None:
         """The oldest item, or None; engine's thread only. Says so once when a full inbox has room again."""
         with self._lock:

@@ -62,9 +62,8 @@ class Stepper:
     def step(self) -> StepReport | None:
         """Run one step; None if nobody had anything to run."""
         started_s = time.monotonic()
-        for stream in self.streams.values():
-            stream.pull()
-        candidates = [Candidate(row, s.num_ready_tokens, s.last_step) for row, s in self.streams.items()]
+        busy = [stream for stream in self.streams.values() if stream.look()]
+        candidates = [Candidate(stream.row, stream.num_ready_tokens, stream.last_step) for stream in busy]
         plan = plan_step(candidates, self._max_step_tokens)
         if not plan:
             return None
@@ -76,9 +75,7 @@ class Stepper:
             duration_s=time.monotonic() - started_s,
             num_streams=len(batch),
             num_tokens=sum(row.num_tokens for row in batch),
-            backlog_ms=max(s.num_unheard_samples for s in self.streams.values())
-            * 1000
-            // self.prompt.audio.sample_rate,
+            backlog_ms=max(stream.num_unheard_samples for stream in busy) * 1000 // self.prompt.audio.sample_rate,
         )
 
     def stop(self, message: str) -> None:

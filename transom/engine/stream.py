@@ -41,6 +41,7 @@ class Stream:
         self.last_step = 0
         self._next_number = 0
         self._failed_turn: int | None = None
+        self._was_idle = False
 
     @property
     def num_ready_tokens(self) -> int:
@@ -51,6 +52,15 @@ class Stream:
     def num_unheard_samples(self) -> int:
         """Samples that the client has sent and no step has taken."""
         return self.session.num_waiting_samples + (self.turn.num_unheard_samples if self.turn else 0)
+
+    def look(self) -> bool:
+        """Take what has come; False if there was nothing to do and still is nothing, which costs next to nothing."""
+        if self.session.has_input:
+            self.pull()
+        elif self._was_idle:
+            return False
+        self._was_idle = not self.num_ready_tokens
+        return True
 
     def pull(self) -> None:
         """Move what the client sent into the turn, up to its commit or until a few seconds of audio wait."""
