@@ -58,11 +58,6 @@ def test_words_spoken_into_the_microphone_appear(open_page: OpenPage, server: Ru
 
 def test_a_file_is_transcribed_as_the_microphone_is(open_page: OpenPage, server: RunningServer) -> None:
     page = open_page(server.http_url)
-    page.click("open-settings")
-    page.click("is-fast")
-    page.click("close-settings")
-    page.get("file").send_keys(str(CLIENTS / "demo.wav"))
-    page.until("document.querySelector('.final')", "the file's text did not become final")
-    page.until_state("idle")
+    page.read_file_fast(CLIENTS / "demo.wav")
     assert jiwer.wer(REFERENCE, page.final_text()) <= 0.35
     assert page.complaints() == []

@@ -37,12 +37,7 @@ def test_a_file_is_read_as_fast_as_the_server_takes_it_and_saved_in_three_forms(
     open_page: OpenPage, fake_server: RunningServer
 ) -> None:
     page = open_page(fake_server.http_url)
-    page.click("open-settings")
-    page.click("is-fast")
-    page.click("close-settings")
-    page.get("file").send_keys(str(CLIENTS / "demo.wav"))
-    page.until("document.querySelector('.final')", "the file's text did not become final")
-    page.until_state("idle")
+    page.read_file_fast(CLIENTS / "demo.wav")
     assert page.get_text("#elapsed") == "0:12"
     text = page.download("txt")
     assert text.startswith(SCRIPT)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from http import HTTPStatus
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import get_args
 import pytest
 from fastapi.routing import APIWebSocketRoute, iter_route_contexts
 
+from tests.documents import Document, Row
 from transom import errors
 from transom.audio.vad import TurnDetection
 from transom.config import MAX_DELAY_TOKENS, TOKEN_MS
@@ -26,7 +26,7 @@ from transom.server.lifecycle import DrainingError
 from transom.server.quota import TooManySessionsError
 from transom.server.settings import ServerSettings
 
-TEXT = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+DOCUMENT = Document("http.md")
 SERVER = Path(security.__file__).parent
 FALLBACK_PATH = "/{path:path}"
 RAISES_WITH_CODE = {"Problem": 1, "problem": 1, "ResumeError": 1, "_refusal": 0}
@@ -39,23 +39,6 @@ ERROR_CLASSES = (
     DrainingError,
     TooManySessionsError,
 )
-Row = list[str]
-
-
-def section(title: str) -> str:
-    """The text under a heading, up to the next heading of any level."""
-    match = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^#|\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    assert match, f"docs/http.md has no section {title!r}"
-    return match.group(1)
-
-
-def tables(title: str) -> list[list[Row]]:
-    """The tables of a section without their heads: rows of cells without backticks."""
-    found = re.findall(r"(?:^\|.*\n)+", section(title), re.MULTILINE)
-    split = [
-        [[cell.strip().strip("`") for cell in line.strip("|").split("|")] for line in t.splitlines()] for t in found
-    ]
-    return [rows[2:] for rows in split]
 
 
 def routes() -> Iterator[Row]:
@@ -71,13 +54,13 @@ def routes() -> Iterator[Row]:
 
 
 def test_every_route_is_described_and_whether_it_needs_a_key() -> None:
-    (table,) = tables("HTTP API")
+    (table,) = DOCUMENT.tables("HTTP API")
     assert sorted(row[:2] for row in table) == sorted(routes())
 
 
 def test_every_field_of_an_upload_is_described() -> None:
     fields = {field.alias or name: field for name, field in TranscriptionForm.model_fields.items()}
-    table = {row[0]: row for row in tables("Recordings")[0]}
+    table = {row[0]: row for row in DOCUMENT.tables("Recordings")[0]}
     assert set(table) == set(fields)
     assert {name for name, row in table.items() if row[2] == "required"} == {
         name for name, field in fields.items() if field.is_required()
@@ -85,10 +68,12 @@ def test_every_field_of_an_upload_is_described() -> None:
 
 
 def test_every_response_format_is_described() -> None:
-    described = {row[0] for row in tables("Recordings")[1]}
+    described = {row[0] for row in DOCUMENT.tables("Recordings")[1]}
     assert described == set(get_args(ResponseFormat)) - {"diarized_json"}
     body = to_verbose_json(Transcript((), 0), "und", ("segment", "word"))
-    assert all(f"`{name}`" in section("Recordings").split("| `verbose_json` |")[1].split("\n")[0] for name in body)
+    assert all(
+        f"`{name}`" in DOCUMENT.section("Recordings").split("| `verbose_json` |")[1].split("\n")[0] for name in body
+    )
 
 
 def test_every_streamed_event_is_described() -> None:
@@ -98,7 +83,7 @@ def test_every_streamed_event_is_described() -> None:
         node.value for node in ast.walk(source) if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert '"transcript.text.done"' in encoder.done(Transcript((), 0))
-    assert {row[0] for row in tables("Streamed")[0]} - {"an error"} == {
+    assert {row[0] for row in DOCUMENT.tables("Streamed")[0]} - {"an error"} == {
         n for n in named if n.startswith("transcript.text.")
     }
 
@@ -120,7 +105,7 @@ def texts_of_the_server() -> set[str]:
 
 
 def test_every_error_code_is_described() -> None:
-    (table,) = tables("Errors")
+    (table,) = DOCUMENT.tables("Errors")
     described = {code for _, code, _ in table}
     raised = set(codes_raised())
     assert {"invalid_json", "resume_gap", "unsupported"} <= raised
@@ -151,4 +136,4 @@ def test_every_error_code_is_described() -> None:
     ],
 )
 def test_the_numbers(title: str, number: str) -> None:
-    assert number in section(title).replace("\n", " ")
+    assert number in DOCUMENT.section(title).replace("\n", " ")

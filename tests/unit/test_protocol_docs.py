@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 import pytest
 
+from tests.documents import Document
 from tests.server.wire_scenarios import FACTS, all_events, client_events
 from transom.audio.pcm import Encoding
 from transom.audio.vad import TurnDetection
@@ -28,31 +29,16 @@ from transom.server.wire.openai_session import DELAY_MS, OpenAISession
 from transom.server.wire.turn_detection import EAGERNESS_SILENCE_MS, SERVER_VAD_FIELDS
 from transom.server.wire.vllm import VllmDialect
 
-TEXT = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+DOCUMENT = Document("protocol.md")
 DIALECTS: tuple[DialectName, ...] = get_args(DialectName)
 SESSION = OpenAISession("sess_1", "tiny", "tiny")
 SHOWN_SESSION = SESSION.updated(
     {"audio": {"input": {"transcription": {"languages": [], "keywords": []}, "turn_detection": {}}}}
 )
-Row = list[str]
-
-
-def section(title: str) -> str:
-    """The text under a heading, up to the next heading of any level."""
-    match = re.search(rf"^#+ {re.escape(title)}$(.*?)(?=^#|\Z)", TEXT, re.MULTILINE | re.DOTALL)
-    assert match, f"docs/protocol.md has no section {title!r}"
-    return match.group(1)
-
-
-def tables(title: str) -> Iterator[list[Row]]:
-    """The tables of a section without their heads: rows of cells without backticks."""
-    for table in re.findall(r"(?:^\|.*\n)+", section(title), re.MULTILINE):
-        rows = [[cell.strip().strip("`") for cell in line.strip("|\n").split("|")] for line in table.splitlines()]
-        yield rows[2:]
 
 
 def first_column(title: str, table: int = 0) -> list[str]:
-    return [row[0] for row in list(tables(title))[table]]
+    return [row[0] for row in DOCUMENT.tables(title)[table]]
 
 
 def leaves(shown: Mapping[str, Any], ends: tuple[str, ...], prefix: str = "") -> Iterator[str]:
@@ -126,17 +112,17 @@ def test_the_paths_and_the_detection_are_described() -> None:
     query = Asked()
     read_handshake(query, {}, [])
     assert set(first_column("Query parameters")) == query.names
-    rules = section("Which dialect a client speaks")
+    rules = DOCUMENT.section("Which dialect a client speaks")
     for name in (*detect.BETA_KEYS, *detect.OPENAI_ONLY_EVENTS, *(f"{p}*" for p in detect.OPENAI_ONLY_PREFIXES)):
         assert f"`{name}`" in rules, name
-    (paths,) = tables("Realtime protocols")
+    (paths,) = DOCUMENT.tables("Realtime protocols")
     spoken = {name for row in paths for name in row[1].split(":")[0].replace("`", "").split(", ")}
     assert spoken == set(DIALECTS) == {*FORCED, "mistral"}
 
 
 def test_the_numbers_of_turn_detection() -> None:
     default = TurnDetection()
-    _, delays, detection, eagerness = tables("Session fields of openai")
+    _, delays, detection, eagerness = DOCUMENT.tables("Session fields of openai")
     assert {row[0]: int(row[1]) for row in delays} == DELAY_MS
     assert {row[0]: int(row[1]) for row in eagerness} == EAGERNESS_SILENCE_MS
     assert [row[1] for row in detection] == list(SERVER_VAD_FIELDS)
@@ -146,7 +132,7 @@ def test_the_numbers_of_turn_detection() -> None:
 
 
 def test_the_numbers_of_mistrals_settings() -> None:
-    fields, detection = tables("Session fields of mistral")
+    fields, detection = DOCUMENT.tables("Session fields of mistral")
     assert [row[0] for row in detection] == list(mistral_session.DETECTION_FIELDS)
     for field, low, high, shown, _ in detection:
         read, default = mistral_session.DETECTION_FIELDS[field]
@@ -175,11 +161,11 @@ def assert_bounds(read: Any, low: str, high: str) -> None:
     ],
 )
 def test_other_numbers(title: str, number: str) -> None:
-    assert number in section(title).replace("\n", " ")
+    assert number in DOCUMENT.section(title).replace("\n", " ")
 
 
 def test_the_table_of_limits() -> None:
-    table, closes = tables("Limits")
+    table, closes = DOCUMENT.tables("Limits")
     expected = [
         [
             rule.name,

@@ -53,7 +53,6 @@ class RealtimeConnection:
         self.principal = origin.principal
         self._session_id = origin.session_id
         self._websocket = websocket
-        self._lifecycle = services.lifecycle
         self._wire = wire
         self._frames = origin.frames
         self._heard_before_ms = origin.heard_ms

@@ -35,7 +35,7 @@ from transom.server.wire.messages import (
     WireError,
 )
 from transom.server.wire.mistral_session import MistralSession
-from transom.server.wire.parse import parse_append
+from transom.server.wire.parse import parse_append, unknown_event
 from transom.server.wire.state import WireState
 
 MAX_APPEND_BYTES = 262_144
@@ -89,8 +89,7 @@ class MistralDialect:
         """Translate a client event. Raises WireError."""
         kind: str = event["type"]
         if (decode := self._decoders.get(kind)) is None:
-            known = ", ".join(self._decoders)
-            raise WireError("unknown_event", f"unknown event type {kind[:80]!r}; known: {known}", param="type")
+            raise unknown_event(kind, self._decoders)
         return [decode(event)]
 
     def encode(self, fact: Fact) -> list[ServerEvent]:

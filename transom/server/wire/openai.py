@@ -39,7 +39,7 @@ from transom.server.wire.messages import (
     WireError,
 )
 from transom.server.wire.openai_session import OpenAISession
-from transom.server.wire.parse import parse_append
+from transom.server.wire.parse import parse_append, unknown_event
 from transom.server.wire.state import WireState
 
 MIN_COMMIT_MS = 100
@@ -99,8 +99,7 @@ class OpenAIDialect:
         if kind.startswith(OPENAI_ONLY_PREFIXES):
             message = f"{kind[:80]} is not supported: this server transcribes, it holds no conversation"
             raise WireError("unsupported_event", message, param="type")
-        known = ", ".join(self._decoders)
-        raise WireError("unknown_event", f"unknown event type {kind[:80]!r}; known: {known}", param="type")
+        raise unknown_event(kind, self._decoders)
 
     def encode(self, fact: Fact) -> list[ServerEvent]:
         """Translate a fact."""

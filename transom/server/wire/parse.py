@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Iterable
 from typing import Any
 
 from pydantic_core import from_json
@@ -37,6 +38,11 @@ def kind_of(event: ClientEvent) -> str:
     if not isinstance(kind, str):
         raise WireError("missing_required_parameter", "an event needs a string field 'type'", param="type")
     return kind
+
+
+def unknown_event(kind: str, known: Iterable[str]) -> WireError:
+    """The error about an event that a dialect does not have."""
+    return WireError("unknown_event", f"unknown event type {kind[:80]!r}; known: {', '.join(known)}", param="type")
 
 
 def event_id_of(event: ClientEvent) -> str | None:

@@ -26,7 +26,7 @@ from transom.server.wire.messages import (
     ServerEvent,
     WireError,
 )
-from transom.server.wire.parse import parse_append
+from transom.server.wire.parse import parse_append, unknown_event
 from transom.server.wire.state import WireState
 
 DEFAULT_SAMPLE_RATE = 16_000
@@ -75,8 +75,7 @@ class VllmDialect:
             case "input_audio_buffer.commit":
                 return [Commit()] if event.get("final") else []
             case kind:
-                known = ", ".join(CLIENT_EVENTS)
-                raise WireError("unknown_event", f"unknown event type {kind[:80]!r}; known: {known}", param="type")
+                raise unknown_event(kind, CLIENT_EVENTS)
 
     def encode(self, fact: Fact) -> list[ServerEvent]:
         """Translate a fact; settings and commits are not acknowledged in this dialect."""
