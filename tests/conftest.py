@@ -1,11 +1,15 @@
-"""Settings that must stand before triton is imported, and skips of what needs a GPU."""
+"""Settings that must stand before triton is imported, skips of what needs a GPU, and the native library."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from transom.native.library import Library
 
 
 def _has_gpu() -> bool:
@@ -19,6 +23,31 @@ def _has_gpu() -> bool:
 HAS_GPU = _has_gpu()
 if not HAS_GPU:
     os.environ["TRITON_INTERPRET"] = "1"  # Triton kernels run on CPU tensors
+# Whether this machine's user has built the native library must not matter: tests that want it ask for it.
+os.environ["TRANSOM_NATIVE_FOLDER"] = "/nonexistent"
+
+
+@pytest.fixture(scope="session")
+def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the compiled library, for ``TRANSOM_NATIVE_FOLDER``."""
+    from transom.errors import ConfigError
+    from transom.native.build import build, find_compiler
+
+    try:
+        find_compiler()
+    except ConfigError as error:
+        pytest.skip(f"the native library cannot be built: {error}")
+    return build(tmp_path_factory.mktemp("native")).parent
+
+
+@pytest.fixture(scope="session")
+def native_library(native_folder: Path) -> Library:
+    """The compiled library."""
+    from transom.native.library import load
+
+    library = load(native_folder)
+    assert library is not None
+    return library
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

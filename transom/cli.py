@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import configargparse
 
 from transom import __version__
-from transom.commands import convert, doctor, serve, transcribe
+from transom.commands import build_native, convert, doctor, serve, transcribe
 from transom.errors import TransomError
 
 
@@ -25,6 +25,7 @@ def make_parser() -> argparse.ArgumentParser:
     transcribe.add_parser(commands)
     doctor.add_parser(commands)
     convert.add_parser(commands)
+    build_native.add_parser(commands)
     return parser
 
 

@@ -14,6 +14,8 @@ FeedForward = Literal["swiglu", "gelu"]
 PositionEmbedding = Literal["rope", "sinusoidal"]
 DType = Literal["float32", "bfloat16", "float16"]
 Weights = Literal["fp16", "int8"]
+KVCacheDType = Literal["auto", "int8"]
+CpuKernels = Literal["auto", "torch", "native"]
 
 NO_WINDOW = -1
 TOKEN_MS = 80
@@ -109,12 +111,14 @@ class CacheConfig:
 
     ``encoder_block_tokens`` is the preferred pooled block size; a backend that supports only larger blocks
     raises it. ``unified`` stores windowed and global decoder layers in one group instead of one group each.
+    ``dtype`` is that of keys and values: "auto" is the model's.
     """
 
     budget_bytes: int
     encoder_block_tokens: int = 16
     unified: bool = False
     full_attention_tokens: int = 8192
+    dtype: KVCacheDType = "auto"
 
 
 @dataclass(frozen=True)

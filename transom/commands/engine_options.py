@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 
 from transom.commands.values import OFF, memory, off_or, positive, positive_number
-from transom.config import CacheConfig, DType, EngineConfig, Weights
+from transom.config import CacheConfig, CpuKernels, DType, EngineConfig, Weights
 from transom.engine.api import Engine
 from transom.errors import ConfigError
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
 WEIGHTS: tuple[Weights, ...] = ("fp16", "int8")
+CPU_KERNELS: tuple[CpuKernels, ...] = ("auto", "torch", "native")
 # OpenMP threads that spin while they wait starve everything else on a shared machine; read when torch is loaded.
 PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
 
@@ -31,6 +32,12 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
         help="round matrices to 16 or 8 bits, on a CPU only (default: as the folder holds them)",
     )
     group.add_argument("--attention-backend", metavar="NAME", help="cpu, triton or flash (default: the fastest here)")
+    group.add_argument(
+        "--cpu-kernels",
+        choices=CPU_KERNELS,
+        default="auto",
+        help="on a CPU: torch's, or those of transom build-native; auto: native once built (default: %(default)s)",
+    )
     group.add_argument(
         "--max-sessions",
         type=positive,
@@ -78,7 +85,7 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
     require_device(device)
     folder = resolve_model(args.model)
     name = folder.name if Path(args.model).is_dir() else args.model  # no path of this machine on the wire
-    loaded = load_model(folder, name, device, args.dtype, args.weights)
+    loaded = load_model(folder, name, device, args.dtype, args.weights, args.cpu_kernels)
     config = EngineConfig(
         max_sessions=args.max_sessions, attention_backend=args.attention_backend, max_load=args.max_load
     )

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import torch
 
-from transom.config import MAX_DELAY_TOKENS, TOKEN_MS, CacheConfig, DType, EngineConfig, ModelConfig, Weights
+from transom.config import (
+    MAX_DELAY_TOKENS,
+    TOKEN_MS,
+    CacheConfig,
+    CpuKernels,
+    DType,
+    EngineConfig,
+    ModelConfig,
+    Weights,
+)
 from transom.engine.api import EngineInfo
 from transom.engine.engine import Engine
 from transom.engine.model import SpeechModel, build_model
@@ -23,6 +32,7 @@ from transom.kernels.backend import AttentionBackend
 from transom.kernels.select import select_backend
 from transom.kvcache.layout import CacheLayout, StepLimits, plan_groups, streams_that_fit
 from transom.kvcache.manager import CacheManager
+from transom.native.library import Library, choose_library
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint
 from transom.weights.config_files import read_model_config, read_stored_weights
@@ -36,28 +46,36 @@ SMALL_MODEL_PARAMETERS = 1_000_000_000
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model folder in memory."""
+    """A model folder in memory; ``library`` has its kernels on a CPU, None for torch's."""
 
     name: str
     model: SpeechModel
     tokenizer: Tokenizer
     dtype: DType
     weights: Weights | None = None
+    library: Library | None = None
 
 
 def load_model(
-    folder: Path, name: str, device: str, dtype: DType | None = None, weights: Weights | None = None
+    folder: Path,
+    name: str,
+    device: str,
+    dtype: DType | None = None,
+    weights: Weights | None = None,
+    cpu_kernels: CpuKernels = "auto",
 ) -> LoadedModel:
     """Read a model folder. Raises ConfigError, TokenizerError or WeightsError, naming the file at fault."""
     config = read_model_config(folder)
     tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
     _check_tokenizer(config, tokenizer, folder)
+    library = choose_library(cpu_kernels, device)
     if weights := rounding(weights, read_stored_weights(folder), device, dtype):
         model = build_rounded_model(config, load_checkpoint(folder, config), weights)
-        return LoadedModel(name, model, tokenizer, "float32", weights)
+        return LoadedModel(name, model, tokenizer, "float32", weights, library)
     dtype = dtype or default_dtype(config, device)
     tensors = load_checkpoint(folder, config, dtype=getattr(torch, dtype))
-    return LoadedModel(name, build_model(config, tensors, torch.device(device)), tokenizer, dtype)
+    model = build_model(config, tensors, torch.device(device))
+    return LoadedModel(name, model, tokenizer, dtype, library=library)
 
 
 def default_dtype(config: ModelConfig, device: str) -> DType:
@@ -76,6 +94,8 @@ def build_engine(
     model = loaded.model
     prompt = make_prompt(model.config, loaded.tokenizer)
     precision = f"{loaded.weights} weights, {loaded.dtype}" if loaded.weights else loaded.dtype
+    if loaded.library:
+        precision = f"{precision}, {loaded.library.description}"
     heads = (model.config.encoder.head_dim, model.config.decoder.head_dim)
     backend = backend or select_backend(config.attention_backend, model.device, model.dtype, heads)
     layout = make_layout(loaded, cache_config, config, backend, prompt)

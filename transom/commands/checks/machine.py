@@ -1,4 +1,4 @@
-"""Processor, GPUs, number formats and attention backends: each is tried, not only looked up."""
+"""Processor, GPUs, number formats, kernels and attention backends: each is tried, not only looked up."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ import torch
 
 from transom.commands.checks import Check
 from transom.commands.engine_options import DTYPES, require_device
+from transom.config import CpuKernels
 from transom.errors import BackendError, ConfigError
 from transom.kernels.backend import AttentionBackend, AttentionMetadata, MultipleOf, PagedKV
 from transom.kernels.reference import ReferenceAttention
 from transom.kernels.select import ENVIRONMENT_VARIABLE, PREFERENCES, SUPPORTED_BACKENDS, select_backend
+from transom.native.build import library_path
+from transom.native.library import choose_library, load
 
 CPU_INFO = Path("/proc/cpuinfo")
 GIB = 2**30
@@ -36,6 +39,7 @@ def check_machine(args: argparse.Namespace) -> Iterator[Check]:
         return
     yield Check("device", "ok", f"{device} is used")
     yield from (_dtype(name, device, is_wanted=name == args.dtype) for name in DTYPES)
+    yield _native(args.cpu_kernels, device)
     yield from _backends(args.attention_backend or os.environ.get(ENVIRONMENT_VARIABLE), device, args.dtype)
 
 
@@ -84,6 +88,20 @@ def _dtype(name: str, device: str, *, is_wanted: bool) -> Check:
     if not works:
         return Check(f"dtype {name}", "fail", f"{device} computes wrong products", "choose another --dtype")
     return Check(f"dtype {name}", "ok", f"works on {device}")
+
+
+def _native(asked: CpuKernels, device: str) -> Check:
+    if device != "cpu" and asked != "native":
+        return Check("native kernels", "off", f"not for {device}")
+    try:
+        library = load()
+        is_used = choose_library(asked, device) is not None
+    except ConfigError as error:
+        return Check("native kernels", "fail", str(error), "build it, or leave out --cpu-kernels")
+    if library is None:
+        return Check("native kernels", "off", f"torch's are used: there is no {library_path()}")
+    use = "it is used" if is_used else "torch's are used, as --cpu-kernels says"
+    return Check("native kernels", "ok", f"{library.path}, {library.description}; {use}")
 
 
 def _backends(wanted: str | None, device: str, dtype: str | None) -> Iterator[Check]:
