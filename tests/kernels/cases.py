@@ -1,4 +1,4 @@
-"""Random attention steps over poisoned caches: everything that no stream has written is NaN."""
+"""Random attention steps over poisoned caches: what no stream has written is NaN, or in 8 bits has a scale of NaN."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from transom.kernels.backend import NO_SLOT, AttentionBackend, AttentionMetadata, PagedKV
+from transom.kernels.quantized import quantize_rows
 from transom.kernels.reference import ReferenceAttention
 
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
@@ -18,7 +19,7 @@ TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 class Case:
     """``streams`` holds (query rows, keys) of each stream; ``interleaved`` lets keys and values share pages.
 
-    Keys that no window reaches any more are poison too, unless ``keeps_expired``.
+    Keys that no window reaches any more are poison too, unless ``keeps_expired``. ``quantized`` pages are int8.
     """
 
     streams: tuple[tuple[int, int], ...]
@@ -30,6 +31,7 @@ class Case:
     dtype: torch.dtype = torch.float32
     interleaved: bool = False
     keeps_expired: bool = False
+    quantized: bool = False
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,28 @@ def make_metadata(case: Case, generator: torch.Generator) -> AttentionMetadata:
 
 
 def poisoned_cache(case: Case, num_pages: int) -> PagedKV:
-    """A cache of NaN."""
+    """A cache of NaN; in 8 bits, of codes that mean nothing under scales of NaN."""
     shape = (num_pages, 2, case.block_rows, case.kv_heads, case.head_dim)
-    arena = torch.full(shape, torch.nan, dtype=case.dtype)
-    if case.interleaved:
-        return PagedKV(arena[:, 0], arena[:, 1])
-    return PagedKV(arena[:, 0].clone(), arena[:, 1].clone())
+    if case.quantized:
+        codes = torch.full(shape, 99, dtype=torch.int8)
+        scales = torch.full(shape[:-1], torch.nan)
+        return _laid_out((codes[:, 0], codes[:, 1], scales[:, 0], scales[:, 1]), interleaved=case.interleaved)
+    pages = torch.full(shape, torch.nan, dtype=case.dtype)
+    return _laid_out((pages[:, 0], pages[:, 1]), interleaved=case.interleaved)
+
+
+def _laid_out(tensors: tuple[torch.Tensor, ...], *, interleaved: bool) -> PagedKV:
+    """A cache that keeps these copies of keys and values (and scales) in allocations of their own, or shared ones."""
+    if not interleaved:
+        return PagedKV(*(tensor.clone(memory_format=torch.contiguous_format) for tensor in tensors))
+    shared = [torch.stack(pair, dim=1) for pair in zip(tensors[::2], tensors[1::2], strict=True)]
+    return PagedKV(*(half for pair in shared for half in (pair[:, 0], pair[:, 1])))
+
+
+def tensors_of(cache: PagedKV) -> tuple[torch.Tensor, ...]:
+    """Keys, values, and the scales that there are."""
+    everything = (cache.keys, cache.values, cache.key_scales, cache.value_scales)
+    return tuple(tensor for tensor in everything if tensor is not None)
 
 
 def make_step(case: Case, seed: int = 0) -> Step:
@@ -84,9 +102,13 @@ def make_step(case: Case, seed: int = 0) -> Step:
         expired = 0 if case.window < 0 or case.keeps_expired else max(0, length - rows - case.window + 1)
         for position in range(expired, length - rows):
             page = metadata.block_table[stream, position // case.block_rows]
-            for pages in (cache.keys, cache.values):
-                fresh = torch.randn(case.kv_heads, case.head_dim, generator=generator)
-                pages[page, position % case.block_rows] = fresh.to(case.dtype)
+            offset = position % case.block_rows
+            for pages, scales in cache.halves:
+                fresh = torch.randn(case.kv_heads, case.head_dim, generator=generator).to(case.dtype)
+                if scales is None:
+                    pages[page, offset] = fresh
+                else:
+                    pages[page, offset], scales[page, offset] = quantize_rows(fresh)
     num_rows = metadata.slots.shape[0]
     queries, keys, values = (
         torch.randn(num_rows, heads, case.head_dim, generator=generator).to(case.dtype)
@@ -97,11 +119,7 @@ def make_step(case: Case, seed: int = 0) -> Step:
 
 def copy_to(step: Step, device: str, *, interleaved: bool) -> Step:
     """A copy on ``device``, cache and all."""
-    if interleaved:
-        arena = torch.stack((step.cache.keys, step.cache.values), dim=1).to(device)
-        cache = PagedKV(arena[:, 0], arena[:, 1])
-    else:
-        cache = PagedKV(step.cache.keys.clone().to(device), step.cache.values.clone().to(device))
+    cache = _laid_out(tuple(tensor.to(device) for tensor in tensors_of(step.cache)), interleaved=interleaved)
     metadata = replace(
         step.metadata,
         query_start=step.metadata.query_start.to(device),
@@ -118,7 +136,7 @@ def run(backend: AttentionBackend, case: Case, step: Step, device: str = "cpu") 
     backend.write(step.keys, step.values, step.cache, step.metadata)
     scale = case.head_dim**-0.5
     output = backend.attend(step.queries, step.cache, step.metadata, window=case.window, scale=scale)
-    return output.cpu(), PagedKV(step.cache.keys.cpu(), step.cache.values.cpu())
+    return output.cpu(), PagedKV(*(tensor.cpu() for tensor in tensors_of(step.cache)))
 
 
 def expected(case: Case, step: Step) -> tuple[torch.Tensor, PagedKV]:
@@ -135,8 +153,8 @@ def assert_matches_reference(backend: AttentionBackend, case: Case, device: str 
     assert output.dtype == case.dtype
     tolerance = TOLERANCE[case.dtype]
     torch.testing.assert_close(output.double(), wanted, rtol=tolerance, atol=tolerance)
-    torch.testing.assert_close(cache.keys, wanted_cache.keys, rtol=0, atol=0, equal_nan=True)
-    torch.testing.assert_close(cache.values, wanted_cache.values, rtol=0, atol=0, equal_nan=True)
+    for stored, wanted_rows in zip(tensors_of(cache), tensors_of(wanted_cache), strict=True):
+        torch.testing.assert_close(stored, wanted_rows, rtol=0, atol=0, equal_nan=True)
 
 
 def dense_attention(

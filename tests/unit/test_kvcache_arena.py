@@ -4,20 +4,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from transom.config import DType
+from tests.kernels.cases import tensors_of
 from transom.errors import ConfigError
 from transom.kvcache.arena import KVArena
-from transom.kvcache.layout import CacheLayout, GroupLayout, LayerPlace
+from transom.kvcache.layout import BYTES_PER_ELEMENT, CacheLayout, GroupLayout, LayerPlace, StoredDType
 from transom.kvcache.manager import CacheGroup, PageCopy
 from transom.kvcache.spec import AttentionSpec
 
 CPU = torch.device("cpu")
 
 
-def layout(num_blocks: int, dtype: DType = "float32") -> CacheLayout:
+def layout(num_blocks: int, dtype: StoredDType = "float32") -> CacheLayout:
     """Two encoder layers of 4 pooled tokens a block with 3 heads of 8, and one decoder layer."""
-    encoder = AttentionSpec(block_size=4, num_kv_heads=12, head_size=8, bytes_per_element=4)
-    decoder = AttentionSpec(block_size=8, num_kv_heads=2, head_size=16, bytes_per_element=4)
+    numbers = {"bytes_per_element": BYTES_PER_ELEMENT[dtype], "bytes_per_scale": 4 if dtype == "int8" else 0}
+    encoder = AttentionSpec(block_size=4, num_kv_heads=12, head_size=8, **numbers)
+    decoder = AttentionSpec(block_size=8, num_kv_heads=2, head_size=16, **numbers)
     return CacheLayout(
         groups=(
             GroupLayout(CacheGroup("encoder", 4, 9, num_blocks, 4), (encoder, encoder), 4, 5),
@@ -29,8 +30,8 @@ def layout(num_blocks: int, dtype: DType = "float32") -> CacheLayout:
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_layers_are_contiguous_separate_pages_in_the_kernels_view(dtype: DType) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_layers_are_contiguous_separate_pages_in_the_kernels_view(dtype: StoredDType) -> None:
     plan = layout(5, dtype)
     arena = KVArena(plan, CPU)
     views = [arena.layer(place) for place in (*plan.encoder, *plan.decoder)]
@@ -47,20 +48,40 @@ def test_layers_are_contiguous_separate_pages_in_the_kernels_view(dtype: DType) 
     assert [set(view.values.flatten().tolist()) for view in again] == [{2}, {4}, {6}]
 
 
-def test_copies_reach_keys_and_values_of_every_layer_of_their_group_only() -> None:
-    plan = layout(5)
+def test_pages_of_int8_have_scales_beside_them_and_all_bytes_are_counted() -> None:
+    plan = layout(5, "int8")
     arena = KVArena(plan, CPU)
-    for place in (*plan.encoder, *plan.decoder):
-        view = arena.layer(place)
-        view.keys.copy_(torch.randn_like(view.keys))
-        view.values.copy_(torch.randn_like(view.values))
-    before = {place: arena.layer(place).keys.clone() for place in (*plan.encoder, *plan.decoder)}
-    values = {place: arena.layer(place).values.clone() for place in (*plan.encoder, *plan.decoder)}
+    views = [arena.layer(place) for place in (*plan.encoder, *plan.decoder)]
+    num_bytes = 0
+    for number, view in enumerate(views):
+        for pages, scales in view.halves:
+            assert scales is not None
+            assert (scales.shape, scales.dtype) == (pages.shape[:3], torch.float32)
+            assert scales.is_contiguous()
+            assert not scales.any()
+            scales.fill_(number + 1)
+            num_bytes += pages.nbytes + scales.nbytes
+    assert num_bytes == plan.num_bytes
+    assert [set(view.value_scales.flatten().tolist()) for view in views if view.value_scales is not None] == [
+        {1},
+        {2},
+        {3},
+    ]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_copies_reach_keys_and_values_of_every_layer_of_their_group_only(dtype: StoredDType) -> None:
+    plan = layout(5, dtype)
+    arena = KVArena(plan, CPU)
+    places = (*plan.encoder, *plan.decoder)
+    for tensor in (tensor for place in places for tensor in tensors_of(arena.layer(place))):
+        tensor.copy_(torch.randint(-127, 128, tensor.shape))
+    before = {place: [tensor.clone() for tensor in tensors_of(arena.layer(place))] for place in places}
     arena.copy_blocks([PageCopy("encoder", 1, 4), PageCopy("encoder", 0, 2)])
-    for place in plan.encoder:
-        assert torch.equal(arena.layer(place).keys, before[place][[0, 1, 0, 3, 1]])
-        assert torch.equal(arena.layer(place).values, values[place][[0, 1, 0, 3, 1]])
-    assert torch.equal(arena.layer(plan.decoder[0]).keys, before[plan.decoder[0]])
+    for place in places:
+        pages = [0, 1, 0, 3, 1] if place.group == "encoder" else [0, 1, 2, 3, 4]
+        for tensor, old in zip(tensors_of(arena.layer(place)), before[place], strict=True):
+            assert torch.equal(tensor, old[pages])
     arena.copy_blocks([])
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from benchmarks.random_checkpoint import VOXTRAL_4B
-from transom.config import CacheConfig, ModelConfig
+from transom.config import CacheConfig, DType, KVCacheDType, ModelConfig
 from transom.errors import ConfigError
 from transom.kernels.backend import BlockSize, MultipleOf
 from transom.kvcache.block_size import (
@@ -34,6 +34,7 @@ class Backend:
     supported_block_sizes: tuple[BlockSize, ...]
 
 
+KV_DTYPES: tuple[KVCacheDType, ...] = ("auto", "int8")
 ROWS_OF_16 = Backend((MultipleOf(16),))
 FLASH = Backend((MultipleOf(256),))
 
@@ -212,3 +213,22 @@ def test_a_budget_too_small_for_one_stream_is_refused_with_the_bytes_it_needs() 
     needed = sum(group.stream_bytes for group in probe.groups)
     with pytest.raises(ConfigError, match=rf"one needs {needed} bytes \(encoder \d+, decoder \d+\)"):
         plan_groups(MODEL_4B, CacheConfig(needed - 1), ROWS_OF_16, "bfloat16", LIMITS)
+
+
+@pytest.mark.parametrize("backend", [ROWS_OF_16, FLASH])
+@pytest.mark.parametrize(
+    ("dtype", "encoder_ratio", "decoder_ratio"), [("bfloat16", 128 / 68, 256 / 132), ("float32", 256 / 68, 512 / 132)]
+)
+def test_8_bits_hold_as_many_more_tokens_as_their_bytes_and_scales_say(
+    backend: Backend, dtype: DType, encoder_ratio: float, decoder_ratio: float
+) -> None:
+    wide, rounded = (
+        plan_groups(MODEL_4B, CacheConfig(200 * GIB, dtype=stored), backend, dtype, LIMITS) for stored in KV_DTYPES
+    )
+    assert (wide.dtype, rounded.dtype) == (dtype, "int8")
+    for layout in (wide, rounded):
+        assert 0.99 * 200 * GIB < layout.num_bytes <= 200 * GIB
+    for before, after, ratio in zip(wide.groups, rounded.groups, (encoder_ratio, decoder_ratio), strict=True):
+        assert before.layers[0].token_bytes / after.layers[0].token_bytes == ratio
+        assert replace(before.group, num_blocks=0) == replace(after.group, num_blocks=0)
+    assert streams_that_fit(rounded) / streams_that_fit(wide) == pytest.approx(ratio, rel=0.02)

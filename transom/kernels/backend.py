@@ -29,10 +29,22 @@ BlockSize = int | MultipleOf
 
 @dataclass(frozen=True)
 class PagedKV:
-    """One layer's cache: ``keys`` and ``values`` are [P, B, G, K]; slot s is row s % B of page s // B."""
+    """One layer's cache: ``keys`` and ``values`` are [P, B, G, K]; slot s is row s % B of page s // B.
+
+    Pages of int8 have scales, float32 [P, B, G]: a stored key is ``keys[p, b, g] * key_scales[p, b, g]``, see
+    ``quantized``. Scales stand where their rows stand, so a page of rows and a page of scales have the same index,
+    and both are strided alike. Pages of any other dtype have none.
+    """
 
     keys: torch.Tensor
     values: torch.Tensor
+    key_scales: torch.Tensor | None = None
+    value_scales: torch.Tensor | None = None
+
+    @property
+    def halves(self) -> tuple[tuple[torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]]:
+        """Keys with their scales, values with theirs."""
+        return (self.keys, self.key_scales), (self.values, self.value_scales)
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,7 @@ class AttentionBackend(Protocol):
     supported_block_sizes: tuple[BlockSize, ...]
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
-        """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``."""
+        """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``, rounded if the cache has scales."""
         ...
 
     def attend(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 
 from transom.kernels.backend import NO_SLOT, AttentionMetadata, BlockSize, MultipleOf, PagedKV
+from transom.kernels.quantized import quantize_rows, widen_rows
 
 
 class ReferenceAttention:
@@ -23,8 +24,11 @@ class ReferenceAttention:
         for row, slot in enumerate(metadata.slots.tolist()):
             if slot != NO_SLOT:
                 page, offset = divmod(slot, block_rows)
-                cache.keys[page, offset] = keys[row].to(cache.keys.dtype)
-                cache.values[page, offset] = values[row].to(cache.values.dtype)
+                for new, (pages, scales) in zip((keys, values), cache.halves, strict=True):
+                    if scales is None:
+                        pages[page, offset] = new[row].to(pages.dtype)
+                    else:
+                        pages[page, offset], scales[page, offset] = quantize_rows(new[row])
 
     def attend(
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
@@ -35,11 +39,16 @@ class ReferenceAttention:
         for stream, seq_len in enumerate(metadata.seq_lens.tolist()):
             rows = slice(starts[stream], starts[stream + 1])
             table = metadata.block_table[stream].long()
-            keys = cache.keys[table].flatten(0, 1)[:seq_len].double()
-            values = cache.values[table].flatten(0, 1)[:seq_len].double()
+            keys, values = (_stored(*half, table, seq_len) for half in cache.halves)
             attended = _attend_one(queries[rows].double(), keys, values, window=window, scale=scale)
             output[rows] = attended.to(queries.dtype)
         return output
+
+
+def _stored(pages: torch.Tensor, scales: torch.Tensor | None, table: torch.Tensor, seq_len: int) -> torch.Tensor:
+    """The first ``seq_len`` rows of a stream, [L, G, K] in float64."""
+    rows = pages[table].flatten(0, 1)[:seq_len]
+    return rows.double() if scales is None else widen_rows(rows, scales[table].flatten(0, 1)[:seq_len], torch.float64)
 
 
 def _attend_one(

@@ -1,7 +1,8 @@
-"""The pages themselves: one tensor per group, sized once, never grown.
+"""The pages themselves: tensors per group, sized once, never grown.
 
 Legend: L layers of a group, P pages, B rows of a page, G key/value heads, K head dim. A group is [L, 2, P, B, G, K],
-keys before values, in the kernel's view: the encoder's pooled tokens are unpooled into rows.
+keys before values, in the kernel's view: the encoder's pooled tokens are unpooled into rows. Pages of int8 have a
+second tensor beside them, their scales [L, 2, P, B, G].
 """
 
 from __future__ import annotations
@@ -30,23 +31,30 @@ class KVArena:
         dtype: torch.dtype = getattr(torch, layout.dtype)
         try:
             self._pages = {group.group.name: _zeros(_shape(group), dtype, device) for group in layout.groups}
+            self._scales = {
+                group.group.name: _zeros(_shape(group)[:-1], torch.float32, device)
+                for group in layout.groups
+                if group.layers[0].bytes_per_scale
+            }
         except (MemoryError, torch.OutOfMemoryError) as error:
             raise ConfigError(
                 f"{device} cannot hold a cache of {layout.num_bytes} bytes: {error}. Lower the cache budget."
             ) from error
 
     def layer(self, place: LayerPlace) -> PagedKV:
-        """Keys and values of one layer, each [P, B, G, K]: views, valid as long as the arena."""
+        """Keys and values of one layer, each [P, B, G, K], and their scales: views, valid as long as the arena."""
         keys, values = self._pages[place.group][place.index]
-        return PagedKV(keys, values)
+        if place.group not in self._scales:
+            return PagedKV(keys, values)
+        return PagedKV(keys, values, *self._scales[place.group][place.index])
 
     def copy_blocks(self, copies: Sequence[PageCopy]) -> None:
-        """Copy blocks in all layers of their groups, keys and values."""
-        for name, pages_lpbgk in self._pages.items():
+        """Copy blocks in all layers of their groups, keys and values, scales too."""
+        for name, stored in (*self._pages.items(), *self._scales.items()):
             sources = [copy.source for copy in copies if copy.group == name]
             targets = [copy.target for copy in copies if copy.group == name]
             if sources:
-                pages_lpbgk[:, :, targets] = pages_lpbgk[:, :, sources]
+                stored[:, :, targets] = stored[:, :, sources]
 
 
 def _shape(layout: GroupLayout) -> tuple[int, ...]:

@@ -39,13 +39,14 @@ class BlockSizes:
 
 
 def choose_block_sizes(
-    model: ModelConfig, cache: CacheConfig, backend: HasBlockSizes, bytes_per_element: int
+    model: ModelConfig, cache: CacheConfig, backend: HasBlockSizes, bytes_per_element: int, bytes_per_scale: int = 0
 ) -> BlockSizes:
     """Encoder block nearest to the preferred one, decoder block as large as the encoder's page allows. Logged."""
     factor = model.encoder.downsample_factor
     encoder_rows = smallest_kernel_block_from(backend, cache.encoder_block_tokens * factor, divisible_by=factor)
-    encoder_page = encoder_layer_spec(model.encoder, 0, encoder_rows // factor, bytes_per_element).page_bytes
-    decoder_token = decoder_layer_spec(model.decoder, 0, 1, bytes_per_element).token_bytes
+    numbers = bytes_per_element, bytes_per_scale
+    encoder_page = encoder_layer_spec(model.encoder, 0, encoder_rows // factor, *numbers).page_bytes
+    decoder_token = decoder_layer_spec(model.decoder, 0, 1, *numbers).token_bytes
     sizes = BlockSizes(
         encoder=encoder_rows // factor,
         decoder=largest_kernel_block_within(

@@ -16,18 +16,22 @@ from transom.errors import ConfigError
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionSpec:
-    """One layer's cache. ``key_lag`` is by how many tokens its newest key is behind the newest audio."""
+    """One layer's cache. ``key_lag`` is by how many tokens its newest key is behind the newest audio.
+
+    ``bytes_per_scale`` are those of the scale that each head of a row has beside its numbers, 0 where it has none.
+    """
 
     block_size: int
     num_kv_heads: int
     head_size: int
     bytes_per_element: int
+    bytes_per_scale: int = 0
     key_lag: int = 0
 
     @property
     def token_bytes(self) -> int:
-        """Keys and values of one token."""
-        return 2 * self.num_kv_heads * self.head_size * self.bytes_per_element
+        """Keys and values of one token, scales included."""
+        return 2 * self.num_kv_heads * (self.head_size * self.bytes_per_element + self.bytes_per_scale)
 
     @property
     def page_bytes(self) -> int:
@@ -58,7 +62,7 @@ class SlidingWindowSpec(AttentionSpec):
 
 
 def encoder_layer_spec(
-    config: EncoderConfig, layer: int, block_size: int, bytes_per_element: int
+    config: EncoderConfig, layer: int, block_size: int, bytes_per_element: int, bytes_per_scale: int = 0
 ) -> FullAttentionSpec | SlidingWindowSpec:
     """Spec of an encoder layer in pooled tokens.
 
@@ -80,13 +84,14 @@ def encoder_layer_spec(
         num_kv_heads=factor * config.num_heads,
         head_size=config.head_dim,
         bytes_per_element=bytes_per_element,
+        bytes_per_scale=bytes_per_scale,
         key_lag=config.key_lag_tokens(layer),
     )
     return _windowed(spec, window)
 
 
 def decoder_layer_spec(
-    config: DecoderConfig, layer: int, block_size: int, bytes_per_element: int
+    config: DecoderConfig, layer: int, block_size: int, bytes_per_element: int, bytes_per_scale: int = 0
 ) -> FullAttentionSpec | SlidingWindowSpec:
     """Spec of a decoder layer: position n is computed with token n, however far the encoder's output lags."""
     spec = AttentionSpec(
@@ -94,6 +99,7 @@ def decoder_layer_spec(
         num_kv_heads=config.num_kv_heads,
         head_size=config.head_dim,
         bytes_per_element=bytes_per_element,
+        bytes_per_scale=bytes_per_scale,
     )
     return _windowed(spec, config.sliding_windows[layer])
 
