@@ -21,15 +21,17 @@ NYQUIST_HZ = 8000.0
 
 @dataclass(frozen=True)
 class AugmentConfig:
-    """How often each change is made to an utterance."""
+    """How often each change is made to an utterance; the longest stretch of bins, of frames that is masked."""
 
-    time_warp: float = 0.6
-    frequency_warp: float = 0.4
-    equaliser: float = 0.5
-    reverberation: float = 0.25
-    noise: float = 0.35
-    babble: float = 0.12
-    telephone: float = 0.06
+    time_warp: float = 0.4
+    frequency_warp: float = 0.3
+    equaliser: float = 0.3
+    reverberation: float = 0.1
+    noise: float = 0.2
+    babble: float = 0.04
+    telephone: float = 0.03
+    masked_bins: int = 10
+    masked_frames: int = 14
 
 
 @cache
@@ -140,14 +142,14 @@ def another_room(mel: Frames, babble: Frames, config: AugmentConfig, generator: 
     return mel.astype(np.float32)
 
 
-def mask(features: Frames, generator: np.random.Generator) -> None:
+def mask(features: Frames, config: AugmentConfig, generator: np.random.Generator) -> None:
     """SpecAugment (Park et al. 2019) on normalised frames, in place: bands of bins, stretches of time."""
     for _ in range(2):
-        width = int(generator.integers(0, 14))
+        width = int(generator.integers(0, config.masked_bins))
         first = int(generator.integers(0, NUM_MEL_BINS - width))
         features[:, first : first + width] = -0.3
     for _ in range(max(1, len(features) // 220)):
-        width = int(generator.integers(0, 28))
+        width = int(generator.integers(0, config.masked_frames))
         start = int(generator.integers(0, max(1, len(features) - width)))
         features[start : start + width] = -0.3
 

@@ -17,19 +17,19 @@ from training.streams import IGNORED, Batch
 
 @dataclass(frozen=True)
 class LossConfig:
-    """Weights of the parts. ``pad`` weighs the many targets that say "nothing yet".
+    """Weights of the parts; ``corrupt`` of the decoder's inputs are random pieces, so that it survives its errors.
+    The teacher is left after ``distillation_until`` steps, so that the encoder may find features of its own.
 
-    Against stutter the decoder does not always see the right past: ``corrupt`` of its inputs are random pieces, and
-    from ``sampling_from`` on ``sampling`` of them are its own guesses in every second step.
+    ``pad`` weighs the many targets that say "nothing yet". Below 1 the decoder writes too much, words twice among it:
+    its odds of a pad are off by just that factor.
     """
 
     ctc: float = 0.7
     decoder: float = 1.0
     distillation: float = 0.3
-    pad: float = 0.5
+    distillation_until: int = 4000
+    pad: float = 1.0
     corrupt: float = 0.08
-    sampling: float = 0.25
-    sampling_from: int = 1500
 
 
 @dataclass(frozen=True)
@@ -65,15 +65,14 @@ def losses(
         log_probabilities = model.ctc_logits(audio).log_softmax(dim=-1)
     heard = model.delayed(audio)
     ids = corrupted(batch.ids, config.corrupt, pieces)
-    if config.sampling and step >= config.sampling_from and step % 2 == 0:
-        ids = sampled(model, heard, ids, batch, config.sampling, bfloat16=bfloat16)
     with autocast(device, enabled=bfloat16):
         logits = model.decode(heard, ids, batch.delays)
     parts = {"ctc": ctc_loss(log_probabilities, batch, pieces.blank)}
     decoder, accuracy = decoder_loss(logits, batch.targets, config.pad, pieces)
     total = config.ctc * parts["ctc"] + config.decoder * decoder
     parts |= {"decoder": decoder} | accuracy
-    if feature_norm is not None and trains_encoder and config.distillation and batch.has_features.any():
+    is_taught = trains_encoder and config.distillation > 0 and step < config.distillation_until
+    if feature_norm is not None and is_taught and batch.has_features.any():
         parts["distillation"] = distillation_loss(frames, batch, feature_norm)
         total = total + config.distillation * parts["distillation"]
     return Losses(total, {name: value.detach() for name, value in parts.items()})
@@ -84,17 +83,6 @@ def corrupted(ids: torch.Tensor, share: float, pieces: Pieces) -> torch.Tensor:
     is_hit = (torch.rand(ids.shape, device=ids.device) < share) & (ids >= pieces.first_id)
     other = torch.randint(pieces.first_id, pieces.tokenizer.vocab_size, ids.shape, device=ids.device)
     return torch.where(is_hit, other, ids)
-
-
-def sampled(
-    model: StreamModel, heard: torch.Tensor, ids: torch.Tensor, batch: Batch, share: float, *, bfloat16: bool
-) -> torch.Tensor:
-    """Replace a share of the inputs [S, N] after the prompt by what the decoder itself would have written there."""
-    with torch.no_grad(), autocast(ids.device, enabled=bfloat16):
-        guesses = model.decode(heard, ids, batch.delays).argmax(dim=-1)
-    own = torch.cat((ids[:, :1], guesses[:, :-1]), dim=1)
-    is_free = F.pad(batch.targets[:, :-1] != IGNORED, (1, 0))
-    return torch.where(is_free & (torch.rand(ids.shape, device=ids.device) < share), own, ids)
 
 
 def ctc_loss(log_probabilities: torch.Tensor, batch: Batch, blank: int) -> torch.Tensor:

@@ -184,7 +184,7 @@ def make_stream(pools: Pools, config: DataConfig, max_frames: int, generator: np
         room = max(4, (max_frames - position - len(mel)) // 2 * 2)
         parts += [mel, pause(min(2 * int(longest), room))]
     mel = normalise(np.concatenate(parts)[:max_frames])
-    mask(mel, generator)
+    mask(mel, config.augment, generator)
     return Stream(mel, tuple(spoken), tuple(words), left_pad)
 
 

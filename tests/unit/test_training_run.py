@@ -23,7 +23,7 @@ from training.validate import error_rates, invented_words, validation_set
 from transom.errors import WeightsError
 
 SCHEDULE = ScheduleConfig(frozen_steps=1, warm_up=1, encoder_warm_up=2, cycles=(8,), rate=3e-3)
-CONFIG = TrainConfig(schedule=SCHEDULE, losses=LossConfig(sampling_from=0))
+CONFIG = TrainConfig(schedule=SCHEDULE, losses=LossConfig())
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def new_run(data: StepBatches, family: str = "whisper", config: TrainConfig = CO
 
 @pytest.mark.parametrize("family", ["whisper", "voxtral"])
 def test_steps_on_one_batch_lower_every_part_of_its_loss(family: str, data: StepBatches) -> None:
-    losses = LossConfig(sampling=0, corrupt=0)
+    losses = LossConfig(corrupt=0)
     run = new_run(
         data, family, replace(CONFIG, losses=losses, dropout=0.0, schedule=replace(SCHEDULE, frozen_steps=0))
     )
@@ -54,7 +54,7 @@ def test_steps_on_one_batch_lower_every_part_of_its_loss(family: str, data: Step
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", ["whisper", "voxtral"])
 def test_a_gpu_learns_what_a_cpu_does(family: str, data: StepBatches) -> None:
-    config = replace(CONFIG, losses=LossConfig(sampling=0, corrupt=0), dropout=0.0, bfloat16=False)
+    config = replace(CONFIG, losses=LossConfig(corrupt=0), dropout=0.0, bfloat16=False)
     runs = [Run(config, tiny_config(family), tiny_pieces(), device) for device in ("cpu", "cuda")]
     for run in runs:
         run.feature_norm = feature_norm(data._pools)

@@ -66,7 +66,7 @@ def test_augmentation_keeps_shapes_and_sane_levels(seed: int) -> None:
         assert len(sound) % 2 == 0
         assert np.isfinite(sound).all()
     masked = augment.normalise(mel)
-    augment.mask(masked, generator)
+    augment.mask(masked, augment.AugmentConfig(), generator)
     assert 0 < (masked == np.float32(-0.3)).mean() < 0.6
 
 
