@@ -45,7 +45,11 @@ class Client:
         await self.socket.send(json.dumps({"type": kind, **fields}))
 
     async def append(self, audio: bytes) -> None:
-        await self.send("input_audio_buffer.append", audio=base64.b64encode(audio).decode())
+        await self.append_as("input_audio_buffer.append", audio)
+
+    async def append_as(self, kind: str, audio: bytes) -> None:
+        """Audio in an event that another dialect calls otherwise."""
+        await self.send(kind, audio=base64.b64encode(audio).decode())
 
     async def commit(self, **fields: Any) -> None:
         await self.send("input_audio_buffer.commit", **fields)

@@ -13,6 +13,7 @@ from transom.audio.vad import EnergyVad
 from transom.engine.api import Engine
 from transom.engine.fake import FakeEngine
 from transom.server.app import create_app
+from transom.server.resume.store import ResumeStore
 from transom.server.run import ReadyServer, bind, url_of, uvicorn_config
 from transom.server.settings import ServerSettings
 
@@ -35,10 +36,11 @@ RunServer = Callable[..., RunningServer]
 
 
 @contextmanager
-def running(engine: Engine, settings: ServerSettings) -> Iterator[RunningServer]:
+def running(engine: Engine, settings: ServerSettings, resume: ResumeStore | None = None) -> Iterator[RunningServer]:
     listener = bind("127.0.0.1", 0)
     ready = threading.Event()
-    server = ReadyServer(uvicorn_config(create_app(engine, settings, make_vad=EnergyVad), settings), ready.set)
+    app = create_app(engine, settings, make_vad=EnergyVad, resume=resume)
+    server = ReadyServer(uvicorn_config(app, settings), ready.set)
     thread = threading.Thread(target=server.run, args=([listener],), name="server")
     thread.start()
 
@@ -59,8 +61,8 @@ def run_server() -> Iterator[RunServer]:
     """Start servers that end with the test: ``run_server(engine, max_open_turns=...)``."""
     with ExitStack() as servers:
 
-        def run(engine: Engine, **settings: object) -> RunningServer:
-            return servers.enter_context(running(engine, ServerSettings(**settings)))  # type: ignore[arg-type]
+        def run(engine: Engine, resume: ResumeStore | None = None, **settings: object) -> RunningServer:
+            return servers.enter_context(running(engine, ServerSettings(**settings), resume))  # type: ignore[arg-type]
 
         yield run
 

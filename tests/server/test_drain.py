@@ -65,6 +65,21 @@ async def test_work_that_ends_by_itself_is_not_told() -> None:
     assert work.farewells == []
 
 
+async def test_a_server_that_is_left_takes_work_for_a_moment_more() -> None:
+    lifecycle = Lifecycle(drain_timeout_s=0, drain_delay_s=0.05)
+    lifecycle.mark_ready()
+    draining = asyncio.create_task(lifecycle.drain())
+    await asyncio.sleep(0)
+    assert (lifecycle.state, lifecycle.is_ready) == ("leaving", False)
+    late = Recorder(lifecycle)
+    lifecycle.register(late)
+    assert late.farewells == []
+    await draining
+    assert [code for code, _ in late.farewells] == [1012]
+    with pytest.raises(DrainingError):
+        lifecycle.register(late)
+
+
 @pytest.mark.parametrize(("method", "code"), [("drain", 1012), ("close", 1001)])
 async def test_work_that_goes_on_is_told_with_a_close_code(method: str, code: int) -> None:
     lifecycle = Lifecycle(drain_timeout_s=0.01)

@@ -25,7 +25,7 @@ async def test_health_is_empty_and_models_are_listed(server: RunningServer) -> N
             health = await http.get(path)
             assert (health.status_code, health.content) == (200, b"")
         assert (await http.get("/healthz")).json() == {"status": "ok"}
-        assert (await http.get("/readyz")).json() == {"status": "ready"}
+        assert (await http.get("/readyz")).json() == {"status": "ready", "resume": "none"}
         assert (await http.get("/version")).json() == {"version": __version__}
         listed = (await http.get("/v1/models")).json()
         assert listed["object"] == "list"
@@ -52,7 +52,7 @@ async def test_a_server_that_is_not_ready_says_why() -> None:
     app.include_router(ops.make_router(engine, lambda: state))  # type: ignore[arg-type, return-value]
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
         told = {}
-        for state in ("starting", "draining", "ready"):
+        for state in ("starting", "leaving", "draining", "ready"):
             told[state] = (await http.get("/readyz")).json()["error"]["message"]
         engine.start()
         state = "ready"

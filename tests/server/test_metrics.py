@@ -17,6 +17,7 @@ from transom.engine.api import SessionOptions, StepReport
 from transom.engine.fake import FakeEngine
 from transom.server.lifecycle import Lifecycle
 from transom.server.metrics import Metrics, Outcome, RefusalReason, make_router
+from transom.server.resume.memory import MemoryStore
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 ROW = re.compile(r"^\| `(transom_\w+)` \| (\w+) \| ([^|]*)\| \S.*\|$", re.MULTILINE)
@@ -109,7 +110,7 @@ async def test_the_engine_is_asked_at_every_scrape(metrics: Metrics, engine: Fak
     assert (seen["transom_engine_running"], seen["transom_draining"]) == (1, 0)
     session.close()
     lifecycle = Lifecycle()
-    metrics.watch(lifecycle)
+    metrics.watch(lifecycle, MemoryStore(60))
     await lifecycle.drain()
     engine.stop()
     seen = samples(metrics)

@@ -14,7 +14,9 @@ from tests.server.client import Client, open_client, speech, text_of, until_acti
 from tests.server.conftest import RunningServer, RunServer
 from transom.engine.fake import FakeEngine
 from transom.server.limits import Limits
-from transom.server.resume import ResumeError, ResumeRecord, ResumeStore, SentFrames
+from transom.server.resume.memory import MemoryStore
+from transom.server.resume.record import ResumeError, ResumeRecord, SentFrames
+from transom.server.resume.store import Taken
 
 
 def url_of(server: RunningServer, token: str, received: int = 0) -> str:
@@ -159,20 +161,20 @@ def record_of(frame: str) -> ResumeRecord:
 
 
 async def test_what_is_kept_of_all_sessions_is_bounded_and_the_oldest_is_forgotten_first() -> None:
-    store = ResumeStore(keep_s=60, max_chars=10)
+    store = MemoryStore(keep_s=60, max_chars=10)
     for token in ("a", "b", "c"):
-        store.unregister(token, record_of(4 * token))
+        store.give_back(Taken(token, record_of(4 * token)))
     with pytest.raises(ResumeError):
         await store.take("a", None)
-    assert (await store.take("b", None)).frames.after(0) == ["bbbb"]
-    store.unregister("d", record_of("dddddd"))
-    assert (await store.take("c", None)).frames.after(0) == ["cccc"]
+    assert (await store.take("b", None)).record.frames.after(0) == ["bbbb"]
+    store.give_back(Taken("d", record_of("dddddd")))
+    assert (await store.take("c", None)).record.frames.after(0) == ["cccc"]
 
 
 async def test_text_does_not_stay_in_memory_when_its_time_is_over() -> None:
-    store = ResumeStore(keep_s=0.001)
+    store = MemoryStore(keep_s=0.001)
     record = record_of("text")
     kept = weakref.ref(record)
-    store.unregister("a", record)
+    store.give_back(Taken("a", record))
     del record
     await until_true(lambda: kept() is None)

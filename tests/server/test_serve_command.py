@@ -125,7 +125,7 @@ def test_a_public_address_needs_a_key_or_consent(
 
 def test_a_server_that_still_loads_is_alive_not_ready_and_can_be_stopped() -> None:
     program = "import sys, time; from transom.commands import serve; from transom.cli import main;"
-    program += "serve._make_engine = lambda args: time.sleep(60); sys.exit(main(sys.argv[1:]))"
+    program += "serve.make_engine = lambda args: time.sleep(60); sys.exit(main(sys.argv[1:]))"
     with bind("127.0.0.1", 0) as free:
         port = free.getsockname()[1]
     command = [sys.executable, "-c", program, "serve", "--engine", "fake", "--port", str(port)]

@@ -17,7 +17,7 @@ from transom.server import limits
 from transom.server.endings import NORMAL_CLOSURE
 from transom.server.handshake import FORCED, read_handshake
 from transom.server.limits import limit_rules
-from transom.server.resume import RESUMED_ELSEWHERE
+from transom.server.resume.record import RESUMED_ELSEWHERE
 from transom.server.settings import ServerSettings
 from transom.server.wire import detect, mistral, mistral_session, openai
 from transom.server.wire.fields import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE

@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> None:
     """Take the port, load the model, serve until a signal asks to stop. Raises TransomError."""
     from transom.server.api_keys import check_exposure
     from transom.server.logs import configure_logs
+    from transom.server.resume.select import make_store
     from transom.server.run import bind, check_certificate
 
     args.model = args.given_model or args.model
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> None:
     settings = settings_from(args)
     check_exposure(settings.host, settings.api_keys, args.allow_insecure)
     check_certificate(settings)
+    make_store(settings.resume_s, settings.resume_store)  # only to see early whether it can be made
     make_vad = load_vad(settings.vad)
     with bind(settings.host, settings.port) as listener:
         _serve(args, settings, listener, make_vad)
@@ -65,7 +67,7 @@ def _serve(
     from transom.server.lifecycle import Lifecycle
     from transom.server.run import serve, url_of
 
-    lifecycle = Lifecycle(settings.drain_timeout_s, settings.shutdown_timeout_s)
+    lifecycle = Lifecycle(settings.drain_timeout_s, settings.shutdown_timeout_s, settings.drain_delay_s)
     url = url_of(listener, is_tls=settings.ssl_certfile is not None)
     what = ""
 
@@ -73,7 +75,7 @@ def _serve(
         from transom.server.app import create_app
 
         nonlocal what
-        engine = _make_engine(args)
+        engine = make_engine(args)
         engine.start()
         what = f"{engine.info.model} ({engine.info.description})"
         return create_app(engine, settings, lifecycle, make_vad)
@@ -84,7 +86,8 @@ def _serve(
     serve(load, settings, listener, tell, lifecycle)
 
 
-def _make_engine(args: argparse.Namespace) -> Engine:
+def make_engine(args: argparse.Namespace) -> Engine:
+    """The engine that the options ask for, not yet started. Raises TransomError."""
     if args.engine == "model":
         return build_model_engine(args)
     from transom.engine.fake import FakeEngine

@@ -112,6 +112,14 @@ def _add_limits(group: argparse._ArgumentGroup) -> None:
 
 def _add_ending(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
+        "--drain-delay-s",
+        type=seconds,
+        default=DEFAULTS.drain_delay_s,
+        metavar="S",
+        help="SIGTERM: so long /readyz fails before new sessions are refused, for a balancer that asks seldom "
+        "(default: %(default)g)",
+    )
+    group.add_argument(
         "--drain-timeout-s",
         type=seconds,
         default=DEFAULTS.drain_timeout_s,
@@ -124,6 +132,12 @@ def _add_ending(group: argparse._ArgumentGroup) -> None:
         default=DEFAULTS.resume_s,
         metavar="S",
         help="a lost session is kept so long for its client; 0: not at all (default: %(default)g)",
+    )
+    group.add_argument(
+        "--resume-store",
+        metavar="URL",
+        help="redis://HOST:6379/0 (rediss: TLS) in which all replicas keep lost sessions, also those of one that was "
+        "killed; needs transom[redis] (default: this process's memory)",
     )
 
 
@@ -160,6 +174,8 @@ def settings_from(args: argparse.Namespace) -> ServerSettings:
         ssl_keyfile=args.ssl_keyfile,
         ssl_keyfile_password=args.ssl_keyfile_password,
         resume_s=args.resume_s,
+        resume_store=args.resume_store,
+        drain_delay_s=args.drain_delay_s,
         drain_timeout_s=args.drain_timeout_s,
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Iterable
@@ -16,14 +17,14 @@ from transom.server.handshake import Handshake, first_settings, read_handshake
 from transom.server.lifecycle import DrainingError
 from transom.server.realtime import Origin, RealtimeConnection
 from transom.server.refusals import refusal_of
-from transom.server.resume import SentFrames, new_token
+from transom.server.resume.record import new_token
+from transom.server.resume.store import Journal, Taken
 from transom.server.services import Services
 from transom.server.wire.events import new_id
 from transom.server.wire.messages import DialectName, ServerEvent, WireError
 from transom.server.wire.session import WireSession
 from transom.server.wire.state import WireState
 
-KEPT_CHARS = 1 << 20
 NEW_SESSION = "new"
 MAX_RECEIVED_DIGITS = 10
 
@@ -32,13 +33,13 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Admitted:
-    """A connection, and what its client is told first; ``token`` is what it may come back with."""
+    """A connection, and what its client is told first; ``journal`` is kept for one that may come back."""
 
     connection: RealtimeConnection
     greeting: ServerEvent
     missed: Iterable[str]
     subprotocol: str | None
-    token: str | None
+    journal: Journal | None
 
 
 async def serve_realtime(websocket: WebSocket, services: Services, path_dialect: DialectName | None = None) -> None:
@@ -67,16 +68,17 @@ async def _admit(
     token = websocket.query_params.get("resume") if services.resume.keep_s > 0 else None
     if token is None or token == NEW_SESSION:
         held.enter_context(services.quota.hold(principal))
-        origin = Origin(new_id("sess"), principal, SentFrames(KEPT_CHARS) if token else None)
+        origin = Origin(new_id("sess"), principal)
         return _connect(websocket, services, handshake, origin, new_token() if token else None)
-    record = await services.resume.take(token, principal)
+    taken = await services.resume.take(token, principal)
     try:
         held.enter_context(services.quota.hold(principal))  # only now: the session's old connection held one, too
-        missed = record.frames.after(received)
+        missed = taken.record.frames.after(received)
+        record = taken.record
         origin = Origin(record.session_id, record.principal, record.frames, record.heard_ms)
-        return _connect(websocket, services, handshake, origin, token, missed, record.wire_state)
+        return _connect(websocket, services, handshake, origin, token, missed, taken)
     except TransomError:
-        services.resume.unregister(token, record)
+        services.resume.give_back(taken)
         raise
 
 
@@ -87,8 +89,9 @@ def _connect(
     origin: Origin,
     token: str | None,
     missed: Iterable[str] = (),
-    resumed: WireState | None = None,
+    taken: Taken | None = None,
 ) -> Admitted:
+    resumed = None if taken is None else taken.record.wire_state
     wire = _wire(handshake, services, origin.session_id, websocket.state.session_defaults, resumed)
     connection = RealtimeConnection(websocket, services, wire, origin)
     try:
@@ -97,10 +100,23 @@ def _connect(
         connection.abandon()
         raise
     greeting = wire.greeting(int(time.time()))
-    if token is not None:
-        services.resume.register(token, connection)
-        greeting["resume"] = {"token": token, "keep_s": services.resume.keep_s, "audio_ms": origin.heard_ms}
-    return Admitted(connection, greeting, missed, handshake.subprotocol, token)
+    if taken is not None:
+        services.metrics.stream_resumed()
+    if token is None:
+        return Admitted(connection, greeting, missed, handshake.subprotocol, None)
+    lost = [json.dumps(event, separators=(",", ":")) for event in wire.lose_turns()]
+    for frame in lost:
+        origin.frames.add(frame)
+    store = services.resume
+    greeting["resume"] = {
+        "token": token,
+        "keep_s": store.keep_s,
+        "audio_ms": origin.heard_ms,
+        "across_replicas": store.reach == "shared",
+    }
+    journal = store.begin(token, connection, taken)
+    connection.keep(journal)
+    return Admitted(connection, greeting, [*missed, *lost], handshake.subprotocol, journal)
 
 
 def _received(text: str) -> int:
@@ -150,8 +166,8 @@ async def _run(websocket: WebSocket, services: Services, admitted: Admitted) -> 
             record = await connection.close()
         finally:  # also where that is cancelled
             services.lifecycle.unregister(connection)
-            if admitted.token is not None:
-                services.resume.unregister(admitted.token, record)
+            if admitted.journal is not None:
+                admitted.journal.close(record)
 
 
 async def _refuse(websocket: WebSocket, services: Services, error: TransomError) -> None:

@@ -21,7 +21,8 @@ from transom.server.files.uploads import UploadGate
 from transom.server.lifecycle import Lifecycle
 from transom.server.metrics import Metrics
 from transom.server.quota import KeyQuota
-from transom.server.resume import ResumeStore
+from transom.server.resume.select import make_store
+from transom.server.resume.store import ResumeStore
 from transom.server.services import Services
 from transom.server.settings import ServerSettings
 from transom.server.turns import TurnTaker
@@ -37,22 +38,26 @@ def create_app(
     settings: ServerSettings,
     lifecycle: Lifecycle | None = None,
     make_vad: Callable[[], Vad] | None = None,
+    resume: ResumeStore | None = None,
 ) -> FastAPI:
     """The server's ASGI application; it starts the engine when it starts, and stops it when it stops.
 
-    ``make_vad`` makes a session's speech detector; without it, the best one that is installed is loaded.
+    ``make_vad`` makes a session's speech detector; without it, the best one that is installed is loaded. ``resume``
+    is another store of lost sessions than the settings ask for.
     """
     make_vad = make_vad or load_vad()
-    services = make_services(engine, settings, lifecycle or Lifecycle(), make_vad)
+    services = make_services(engine, settings, lifecycle or Lifecycle(), make_vad, resume)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await asyncio.to_thread(engine.start)
+        await services.resume.start()
         services.lifecycle.mark_ready()
         try:
             yield
         finally:
             await asyncio.to_thread(engine.stop)
+            await services.resume.stop()
 
     app = FastAPI(title="Transom", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     problems.install_handlers(app)
@@ -64,18 +69,23 @@ def create_app(
 
 
 def make_services(
-    engine: Engine, settings: ServerSettings, lifecycle: Lifecycle, make_vad: Callable[[], Vad]
+    engine: Engine,
+    settings: ServerSettings,
+    lifecycle: Lifecycle,
+    make_vad: Callable[[], Vad],
+    resume: ResumeStore | None = None,
 ) -> Services:
     """What the routes share."""
+    resume = resume or make_store(settings.resume_s, settings.resume_store)
     counts = Metrics(engine)
-    counts.watch(lifecycle)
+    counts.watch(lifecycle, resume)
     engine.observe_steps(counts.observe_step)
     return Services(
         engine=engine,
         settings=settings,
         metrics=counts,
         lifecycle=lifecycle,
-        resume=ResumeStore(settings.resume_s),
+        resume=resume,
         quota=KeyQuota(settings.limits.max_sessions_per_key),
         make_turns=lambda start_ms: TurnTaker(make_vad(), start_ms=start_ms),
     )
@@ -83,7 +93,7 @@ def make_services(
 
 def _add_routes(app: FastAPI, services: Services, secrets: ClientSecrets, make_vad: Callable[[], Vad]) -> None:
     engine, settings = services.engine, services.settings
-    app.include_router(ops.make_router(engine, lambda: services.lifecycle.state))
+    app.include_router(ops.make_router(engine, lambda: services.lifecycle.state, lambda: services.resume.reach))
     app.include_router(metrics.make_router(services.metrics))
     app.include_router(pages.make_router())
     app.include_router(client_secrets.make_router(secrets, lambda: _new_session(services)))

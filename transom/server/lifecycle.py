@@ -14,7 +14,8 @@ from typing import Literal, Protocol
 from transom.errors import CapacityError
 from transom.server.limits import GOING_AWAY, SERVICE_RESTART
 
-State = Literal["starting", "ready", "draining"]
+# ``leaving``: about to drain. New work is taken for a moment more, until everybody knows that it should go elsewhere.
+State = Literal["starting", "ready", "leaving", "draining"]
 
 logger = logging.getLogger(__name__)
 
@@ -46,9 +47,12 @@ class Farewell:
 
 
 class Lifecycle:
-    """``starting``, then ``ready``, then ``draining``; it never goes back."""
+    """``starting``, ``ready``, ``leaving``, ``draining``; it never goes back."""
 
-    def __init__(self, drain_timeout_s: float = 30.0, finish_timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, drain_timeout_s: float = 30.0, finish_timeout_s: float = 5.0, drain_delay_s: float = 0.0
+    ) -> None:
+        self._drain_delay_s = drain_delay_s
         self._drain_timeout_s = drain_timeout_s
         self._finish_timeout_s = finish_timeout_s
         self._state: State = "starting"
@@ -63,7 +67,7 @@ class Lifecycle:
 
     @property
     def is_ready(self) -> bool:
-        """Whether new work is taken."""
+        """Whether new work should come."""
         return self._state == "ready"
 
     @property
@@ -90,7 +94,14 @@ class Lifecycle:
             self._is_empty.set()
 
     async def drain(self) -> None:
-        """Take no new work, leave the running work its time, then finish it as before a restart (1012)."""
+        """Take no new work, leave the running work its time, then finish it as before a restart (1012).
+
+        New work is taken for ``drain_delay_s`` more: a balancer must first have seen that this server is not ready.
+        """
+        if self._drain_delay_s > 0 and self._state != "draining":
+            self._state = "leaving"
+            logger.info("not ready any more; new sessions are taken for %g s more", self._drain_delay_s)
+            await asyncio.sleep(self._drain_delay_s)
         await self._end(Farewell(SERVICE_RESTART, "the server restarts; connect again", self._drain_timeout_s))
 
     async def close(self) -> None:

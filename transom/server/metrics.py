@@ -19,10 +19,13 @@ from prometheus_client.registry import Collector
 from transom import __version__
 from transom.engine.api import Engine, StepReport
 from transom.server.lifecycle import Lifecycle
+from transom.server.resume.store import ResumeStore
 from transom.server.wire.messages import DialectName
 
 DialectLabel = DialectName | Literal["undecided", "http"]
-RefusalReason = Literal["capacity", "draining", "engine", "key_limit", "origin", "request", "unauthorized"]
+RefusalReason = Literal[
+    "capacity", "draining", "engine", "key_limit", "origin", "request", "resume_store", "unauthorized"
+]
 Outcome = Literal["completed", "failed"]
 
 TOKEN_S = 0.08
@@ -46,6 +49,9 @@ class Metrics:
         registry.register(self._snapshot)
         ProcessCollector(registry=registry)
         self._draining = Gauge("transom_draining", "1 while no new stream is admitted", registry=registry)
+        self._resume_store = Gauge(
+            "transom_resume_store_up", "0 while the shared store of lost sessions does not answer", registry=registry
+        )
         self._describe(engine)
         self._make_stream_metrics()
         self._make_step_metrics()
@@ -62,6 +68,7 @@ class Metrics:
         self._active = Gauge("transom_streams_active", "Streams open now", by_dialect, registry=registry)
         self._opened = Counter("transom_streams_opened", "Streams admitted", registry=registry)
         self._refused = Counter("transom_streams_refused", "Streams refused", ("reason",), registry=registry)
+        self._resumed = Counter("transom_streams_resumed", "Streams that go on with a session", registry=registry)
         self._closed = Counter(
             "transom_streams_closed", "Streams ended, by close code", ("dialect", "code"), registry=registry
         )
@@ -142,9 +149,14 @@ class Metrics:
         """A turn was answered."""
         self._turns.labels(dialect, outcome).inc()
 
-    def watch(self, lifecycle: Lifecycle) -> None:
-        """Show whether this server drains."""
+    def stream_resumed(self) -> None:
+        """A session goes on in a new stream."""
+        self._resumed.inc()
+
+    def watch(self, lifecycle: Lifecycle, resume: ResumeStore) -> None:
+        """Show whether this server drains, and whether lost sessions are kept as they should be."""
         self._draining.set_function(lambda: lifecycle.state == "draining")
+        self._resume_store.set_function(lambda: resume.reach != "unavailable")
 
     def observe_step(self, report: StepReport) -> None:
         """The engine ran a step; called from its thread."""

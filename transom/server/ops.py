@@ -17,6 +17,7 @@ from transom import __version__
 from transom.engine.api import Engine
 from transom.server.lifecycle import State
 from transom.server.problems import Problem, error_responses
+from transom.server.resume.store import Reach
 
 OPEN_PATHS = frozenset({"/health", "/healthz", "/ping", "/readyz", "/version"})
 UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
@@ -43,15 +44,17 @@ class ModelList(BaseModel):
     data: list[ModelCard]
 
 
-def make_router(engine: Engine, state: Callable[[], State] = lambda: "ready") -> APIRouter:
-    """Health, version and models; ``state`` is where the server stands."""
+def make_router(
+    engine: Engine, state: Callable[[], State] = lambda: "ready", resume: Callable[[], Reach] = lambda: "none"
+) -> APIRouter:
+    """Health, version and models; ``state`` is where the server stands, ``resume`` where sessions can go on."""
     router = APIRouter()
-    _add_health(router, engine, state)
+    _add_health(router, engine, state, resume)
     _add_models(router, engine)
     return router
 
 
-def _add_health(router: APIRouter, engine: Engine, state: Callable[[], State]) -> None:
+def _add_health(router: APIRouter, engine: Engine, state: Callable[[], State], resume: Callable[[], Reach]) -> None:
     @router.get("/healthz", summary="Is the process alive?", tags=["health"])
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
@@ -60,7 +63,7 @@ def _add_health(router: APIRouter, engine: Engine, state: Callable[[], State]) -
     async def readyz() -> dict[str, str]:
         if reason := _why_not_ready(state(), engine):
             raise Problem(UNAVAILABLE, "not_ready", f"no new clients now: {reason}")
-        return {"status": "ready"}
+        return {"status": "ready", "resume": resume()}
 
     @router.get(
         "/health",
@@ -81,7 +84,7 @@ def _add_health(router: APIRouter, engine: Engine, state: Callable[[], State]) -
 def _why_not_ready(state: State, engine: Engine) -> str | None:
     if state == "starting":
         return "the model is being loaded; ask again in a moment"
-    if state == "draining":
+    if state in ("leaving", "draining"):
         return "the server is draining, it is about to stop"
     return None if engine.is_running else "the engine has stopped, the server's log says why; restart the server"
 

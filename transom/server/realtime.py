@@ -12,7 +12,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -22,7 +22,8 @@ from transom.server.limits import INTERNAL_ERROR
 from transom.server.logs import SessionLog
 from transom.server.outbox import Outbox
 from transom.server.pace import PaceWatch
-from transom.server.resume import ResumeRecord, SentFrames
+from transom.server.resume.record import KEPT_CHARS, RESUMED_ELSEWHERE, RESUMED_REASON, ResumeRecord, SentFrames
+from transom.server.resume.store import Journal
 from transom.server.services import Services
 from transom.server.session import RealtimeSession
 from transom.server.stream_metrics import StreamMetrics
@@ -38,11 +39,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Origin:
-    """Who opened a session, and what came before it: ``frames`` are kept for a client that may come back."""
+    """Who opened a session, and what came before it: ``frames`` are those of a client that may come back."""
 
     session_id: str
     principal: str | None = None
-    frames: SentFrames | None = None
+    frames: SentFrames = field(default_factory=lambda: SentFrames(KEPT_CHARS))
     heard_ms: int = 0
 
 
@@ -54,7 +55,8 @@ class RealtimeConnection:
         self._session_id = origin.session_id
         self._websocket = websocket
         self._wire = wire
-        self._frames = origin.frames
+        self._journal: Journal | None = None
+        self.frames = origin.frames
         self._heard_before_ms = origin.heard_ms
         self._sample_rate = services.engine.info.sample_rate
         self._outbox = Outbox(services.settings.max_waiting_events, services.settings.max_waiting_chars)
@@ -80,12 +82,18 @@ class RealtimeConnection:
         )
         self._metrics.opened()
 
+    def keep(self, journal: Journal) -> None:
+        """The client may come back, and goes on with what the journal holds."""
+        self._journal = journal
+
     async def run(self, greeting: ServerEvent, missed: Iterable[str] = ()) -> None:
         """Talk until the client leaves, or until a limit, a drain or the client's own wish ends the session.
 
         ``missed`` are the frames that the client did not get in the session's last connection.
         """
         try:
+            if self._journal is not None:
+                await self._journal.flush()
             async with asyncio.TaskGroup() as tasks:
                 sender = tasks.create_task(self._send_frames([json.dumps(greeting), *missed]))
                 if await self._receive_frames():
@@ -103,7 +111,7 @@ class RealtimeConnection:
     async def close(self) -> ResumeRecord | None:
         """Free the place in the engine; what is kept of a session whose client may come back."""
         try:
-            return await self._record() if self._frames is not None and self._may_come_back() else None
+            return await self._record() if self._journal is not None and self._may_come_back() else None
         finally:
             ending = self._ending or client_left(None)
             num_turns = self._session.num_turns
@@ -118,8 +126,7 @@ class RealtimeConnection:
         Cancelled, it gives up the turns that are not answered yet.
         """
         self._ending = self._ending or Ending(code, reason)
-        if self._reading is not None:
-            self._reading.reschedule(self._loop.time())
+        self._stop_reading()
         try:
             await self._is_closed.wait()
         except asyncio.CancelledError:  # whoever asked has no more time
@@ -127,15 +134,32 @@ class RealtimeConnection:
                 self._finishing.reschedule(self._loop.time())
             raise
 
+    def _stop_reading(self) -> None:
+        if self._reading is not None:
+            self._reading.reschedule(self._loop.time())
+
     async def _send_frames(self, first: Iterable[str]) -> None:
         for text in first:
             await self._websocket.send_text(text)
         while (frame := await self._outbox.get()) is not None:
-            if self._frames is not None:
-                self._frames.add(frame)
-            await self._websocket.send_text(frame)
+            for text in await self._kept(frame):
+                await self._websocket.send_text(text)
         assert self._ending is not None
         await self._websocket.close(self._ending.close_code, self._ending.reason)
+
+    async def _kept(self, frame: str) -> list[str]:
+        """What may be sent now: the frame, and where all must be stored first, those that wait behind it."""
+        if (journal := self._journal) is None:
+            return [frame]
+        frames = [frame, *self._outbox.drain()] if journal.is_written_ahead else [frame]
+        for text in frames:
+            self.frames.add(text)
+        if await journal.flush():
+            return frames
+        self._ending = Ending(RESUMED_ELSEWHERE, RESUMED_REASON)
+        self._outbox.end()
+        self._stop_reading()
+        return []
 
     async def _receive_frames(self) -> bool:
         """Read until the client leaves (False), or until there is an ending, which is told to it (True)."""
@@ -203,13 +227,19 @@ class RealtimeConnection:
     def _may_come_back(self) -> bool:
         return self._ending is None or self._ending.close_code != NORMAL_CLOSURE
 
+    def progress(self) -> ResumeRecord:
+        """What another server could go on with if this one died now."""
+        return self._record_at(self._session.settled_ms)
+
     async def _record(self) -> ResumeRecord:
-        assert self._frames is not None
         await self._finish_text()
         self._end_text(is_asked_for=False)
         for frame in self._outbox.drain():
-            self._frames.add(frame)
-        return ResumeRecord(self.principal, self._session_id, self._wire.state(), self._frames, self._heard_ms)
+            self.frames.add(frame)
+        return self._record_at(self._heard_ms)
+
+    def _record_at(self, heard_ms: int) -> ResumeRecord:
+        return ResumeRecord(self.principal, self._session_id, self._wire.state(), self.frames, heard_ms)
 
     async def _handle_frame(self, frame: str | bytes) -> None:
         event_id: str | None = None

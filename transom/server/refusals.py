@@ -9,7 +9,7 @@ from transom.server.lifecycle import DrainingError
 from transom.server.metrics import RefusalReason
 from transom.server.problems import Problem
 from transom.server.quota import TooManySessionsError
-from transom.server.resume import ResumeError
+from transom.server.resume.record import ResumeError
 from transom.server.wire.messages import WireError
 
 TEMPORARY = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
@@ -33,6 +33,8 @@ def _judge(error: TransomError) -> tuple[int, RefusalReason]:
             return HTTPStatus.SERVICE_UNAVAILABLE, "capacity"
         case EngineError():
             return HTTPStatus.SERVICE_UNAVAILABLE, "engine"
+        case ResumeError(http_status=HTTPStatus.SERVICE_UNAVAILABLE):
+            return HTTPStatus.SERVICE_UNAVAILABLE, "resume_store"
         case ResumeError():
             return error.http_status, "request"
         case _:

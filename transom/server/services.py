@@ -9,7 +9,7 @@ from transom.engine.api import Engine
 from transom.server.lifecycle import Lifecycle
 from transom.server.metrics import Metrics
 from transom.server.quota import KeyQuota
-from transom.server.resume import ResumeStore
+from transom.server.resume.store import ResumeStore
 from transom.server.settings import ServerSettings
 from transom.server.turns import TurnTaker
 

@@ -99,6 +99,11 @@ class RealtimeSession:
         """Audio received, at the engine's rate."""
         return self._intake.session_samples
 
+    @property
+    def settled_ms(self) -> int:
+        """How much of the session's audio can change nothing any more: its turns are answered, or it was silence."""
+        return min([self._turns.held_start_ms, *(turn.start_ms for turn in self._open.values())])
+
     async def wait_for_room(self) -> None:
         """Wait while the engine's inbox is full or too many turns wait for their answers.
 

@@ -21,7 +21,9 @@ class ServerSettings:
     ``default_dialect`` decides. A client that does not read is not read from while ``max_waiting_events`` or
     ``max_waiting_chars`` wait for it; one with ``max_open_turns`` unanswered commits is not read from either.
     Without ``api_keys`` everybody is let in; ``allowed_origins`` of None lets every web page in.
-    ``resume_s`` is how long a lost session is kept for its client; 0 keeps none.
+    ``resume_s`` is how long a lost session is kept for its client; 0 keeps none. ``resume_store`` is the URL of the
+    Redis in which all replicas keep them; None: this process's memory.
+    ``drain_delay_s`` is how long new sessions are still taken when a stop has begun and readiness fails.
     """
 
     host: str = "127.0.0.1"
@@ -38,10 +40,12 @@ class ServerSettings:
     ssl_keyfile: Path | None = None
     ssl_keyfile_password: str | None = None
     resume_s: float = 60.0
+    resume_store: str | None = None
     max_undecided_bytes: int = 30 * 24_000 * 2
     max_waiting_events: int = 1024
     max_waiting_chars: int = 4 * MIB
     max_open_turns: int = 64
     retry_after_s: int = 5
+    drain_delay_s: float = 0.0
     drain_timeout_s: float = 30.0
     shutdown_timeout_s: int = 5

@@ -80,6 +80,11 @@ class TurnTaker:
         return self._turn_start // SAMPLES_PER_MS
 
     @property
+    def held_start_ms(self) -> int:
+        """Where the audio begins that may still be fed; all before it was fed, or discarded."""
+        return self._held_start // SAMPLES_PER_MS
+
+    @property
     def wall_clock_ms(self) -> int | None:
         """After how long without audio :meth:`end_by_wall_clock` is due; None while it is not."""
         return self._detection.silence_duration_ms if self._detection and self._is_open else None

@@ -44,5 +44,9 @@ class Dialect(Protocol):
         ...
 
     def state(self) -> WireState:
-        """What another connection needs to go on in the same way."""
+        """What another connection needs to go on in the same way, told turns apart."""
+        ...
+
+    def item_id(self, turn: int) -> str | None:
+        """The name of a turn that the client was told of; None where turns have none."""
         ...

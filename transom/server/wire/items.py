@@ -5,6 +5,7 @@ Knows no event; memory is bounded: results of at most ``MAX_KNOWN_ITEMS`` items 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from transom.server.wire.events import new_id
@@ -13,11 +14,14 @@ MAX_KNOWN_ITEMS = 64
 
 
 class ItemLog:
-    """The items of one connection. ``last_id`` is the committed item that the next one follows."""
+    """The items of one connection.
 
-    def __init__(self, last_id: str | None = None) -> None:
+    ``last_id`` is the committed item that the next one follows; ``open_ids`` are those of turns without a result.
+    """
+
+    def __init__(self, last_id: str | None = None, open_ids: Mapping[int, str] | None = None) -> None:
         self.last_id = last_id
-        self._open_ids: dict[int, str] = {}
+        self._open_ids = dict(open_ids or {})
         self._previous_ids: dict[str, str | None] = {}
         self._known: dict[str, dict[str, Any]] = {}
 

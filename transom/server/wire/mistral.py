@@ -8,12 +8,10 @@ the last ``done`` are together the text of the next one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from transom.audio.pcm import AudioFormat
-from transom.config import TOKEN_MS
 from transom.engine.api import TextDelta, TurnCompleted, TurnFailed
-from transom.server.wire.events import loop_mark, token_usage, with_words
+from transom.server.wire.events import with_words
 from transom.server.wire.messages import (
     Answer,
     Append,
@@ -35,6 +33,7 @@ from transom.server.wire.messages import (
     WireError,
 )
 from transom.server.wire.mistral_session import MistralSession
+from transom.server.wire.mistral_undone import Undone
 from transom.server.wire.parse import parse_append, unknown_event
 from transom.server.wire.state import WireState
 
@@ -51,14 +50,14 @@ def mistral_created(session: MistralSession) -> ServerEvent:
 class MistralDialect:
     """Translates one connection; remembers its settings and what the next ``done`` has to say."""
 
-    def __init__(self, session: MistralSession, max_append_bytes: int) -> None:
+    def __init__(self, session: MistralSession, max_append_bytes: int, undone: str | None = None) -> None:
         self._session = session
         self._max_append_bytes = min(max_append_bytes, MAX_APPEND_BYTES)
         self._has_audio = False
         self._has_told_language = False
         self._num_unanswered_updates = 0
         self._detected_turns: set[int] = set()
-        self._undone = _Undone()
+        self._undone = Undone.restored(undone)
         self._decoders: dict[str, Callable[[ClientEvent], Command]] = {
             "session.update": self._decode_update,
             "input_audio.append": self._decode_append,
@@ -125,7 +124,11 @@ class MistralDialect:
 
     def state(self) -> WireState:
         """What another connection needs to go on in the same way."""
-        return WireState(self.name, self._session.to_json())
+        return WireState(self.name, self._session.to_json(), undone=self._undone.saved())
+
+    def item_id(self, turn: int) -> str | None:
+        """Turns have no names."""
+        return None
 
     def _decode_update(self, event: ClientEvent) -> Configure:
         session = event.get("session")
@@ -160,7 +163,7 @@ class MistralDialect:
         return told
 
     def _done(self) -> ServerEvent:
-        undone, self._undone = self._undone, _Undone()
+        undone, self._undone = self._undone, Undone()
         shown = {"model": self._session.model, "language": self._session.language}
         return {"type": "transcription.done", **shown, **undone.to_json()}
 
@@ -170,46 +173,3 @@ class MistralDialect:
             return []
         self._has_told_language = True
         return [{"type": "transcription.language", "audio_language": self._session.language}]
-
-
-class _Undone:
-    """What was told since the last ``done``: the text, a segment for each turn, and the tokens."""
-
-    def __init__(self) -> None:
-        self.num_turns = 0
-        self.num_chars = 0
-        self._texts: list[str] = []
-        self._last_turn: int | None = None
-        self._segments: list[dict[str, Any]] = []
-        self._loop_mark: dict[str, bool] = {}
-        self._audio_tokens = 0
-        self._text_tokens = 0
-
-    def add_text(self, delta: TextDelta) -> str:
-        """The delta's text, parted by a space from the turn before it."""
-        begins_turn = delta.turn != self._last_turn
-        needs_space = begins_turn and self.num_chars > 0 and not delta.text.startswith(" ")
-        text = f" {delta.text}" if needs_space else delta.text
-        self._last_turn = delta.turn
-        self._texts.append(text)
-        self.num_chars += len(text)
-        return text
-
-    def add_turn(self, result: TurnCompleted) -> dict[str, Any] | None:
-        """The turn's segment, unless it holds no words."""
-        self.num_turns += 1
-        self._loop_mark |= loop_mark(result)
-        self._audio_tokens += result.audio_tokens
-        self._text_tokens += result.text_tokens
-        if not result.words:
-            return None
-        start, end = result.words[0].start_ms / 1000, result.words[-1].end_ms / 1000
-        segment = {"text": result.text.strip(), "start": start, "end": end}
-        self._segments.append({"type": "transcription_segment", **segment})
-        return segment
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields of ``transcription.done``. Seconds are whole, because the SDK takes no others."""
-        audio_seconds = -(-self._audio_tokens * TOKEN_MS // 1000)
-        usage = {**token_usage(self._audio_tokens, self._text_tokens), "prompt_audio_seconds": audio_seconds}
-        return {"text": "".join(self._texts), "segments": self._segments, "usage": usage, **self._loop_mark}

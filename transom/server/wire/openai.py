@@ -55,10 +55,10 @@ def session_created(session: OpenAISession, created_unix_s: int) -> ServerEvent:
 class OpenAIDialect:
     """Translates one connection; remembers its settings and its items."""
 
-    def __init__(self, session: OpenAISession, max_append_bytes: int, last_item_id: str | None = None) -> None:
+    def __init__(self, session: OpenAISession, max_append_bytes: int, items: ItemLog | None = None) -> None:
         self.session = session
         self._max_append_bytes = max_append_bytes
-        self._items = ItemLog(last_item_id)
+        self._items = items or ItemLog()
         self._unanswered_updates: deque[str] = deque()  # their types
         self._decoders: dict[str, Callable[[ClientEvent], Command]] = {
             "session.update": self._decode_update,
@@ -130,6 +130,10 @@ class OpenAIDialect:
     def state(self) -> WireState:
         """What another connection needs to go on in the same way."""
         return WireState(self.name, self.session.to_json(), self._items.last_id)
+
+    def item_id(self, turn: int) -> str | None:
+        """The id of a turn that has no result yet."""
+        return self._items.id_of(turn)
 
     def _decode_update(self, event: ClientEvent) -> Configure:
         session = event.get("session")

@@ -6,11 +6,15 @@ always begin with a :class:`Configure`, so that what a session starts with holds
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from transom.audio.pcm import AudioFormat
+from transom.engine.api import TurnFailed
 from transom.server.wire import mistral_session, openai_beta, vllm
 from transom.server.wire.detect import Evidence, detect
 from transom.server.wire.dialect import Dialect
 from transom.server.wire.events import error_event
+from transom.server.wire.items import ItemLog
 from transom.server.wire.messages import (
     Append,
     ClientEvent,
@@ -19,6 +23,7 @@ from transom.server.wire.messages import (
     DialectName,
     Fact,
     ServerEvent,
+    TurnCommitted,
     WireError,
 )
 from transom.server.wire.mistral import MistralDialect, mistral_created
@@ -27,8 +32,11 @@ from transom.server.wire.openai import OpenAIDialect, session_created
 from transom.server.wire.openai_beta import OpenAIBetaDialect
 from transom.server.wire.openai_session import OpenAISession
 from transom.server.wire.parse import kind_of, parse_append
-from transom.server.wire.state import WireState
+from transom.server.wire.state import ToldTurn, ToldTurns, WireState
 from transom.server.wire.vllm import VllmDialect
+
+TURN_LOST = "turn_lost"
+TURN_LOST_MESSAGE = "the server that heard this turn is gone: send its audio again, from resume.audio_ms on"
 
 
 class WireSession:
@@ -64,6 +72,7 @@ class WireSession:
         self._max_undecided_bytes = max_undecided_bytes
         self._sample_rate = sample_rate
         self._resumed = resumed
+        self._told = ToldTurns()
         self._early_audio = bytearray()
         self._is_configured = False
         known = forced if resumed is None else resumed.dialect
@@ -97,6 +106,7 @@ class WireSession:
     def encode(self, fact: Fact) -> list[ServerEvent]:
         """The events that tell a fact; there are no facts before there is a dialect."""
         assert self._dialect is not None
+        self._told.see(fact)
         return self._dialect.encode(fact)
 
     def encode_error(self, error: WireError, event_id: str | None) -> ServerEvent:
@@ -114,7 +124,24 @@ class WireSession:
 
     def state(self) -> WireState | None:
         """What another connection needs to go on with this session; None while the dialect is open."""
-        return None if self._dialect is None else self._dialect.state()
+        if (dialect := self._dialect) is None:
+            return None
+        told = tuple(ToldTurn(dialect.item_id(turn), done) for turn, done in self._told.by_turn().items())
+        return replace(dialect.state(), told_turns=told)
+
+    def lose_turns(self) -> list[ServerEvent]:
+        """What a client is told of the turns that an earlier connection took along: each fails."""
+        events: list[ServerEvent] = []
+        for turn, told in self._lost_turns().items():
+            if not told.is_committed:
+                events += self.encode(TurnCommitted(turn))
+            events += self.encode(TurnFailed(turn, TURN_LOST, TURN_LOST_MESSAGE))
+        return events
+
+    def _lost_turns(self) -> dict[int, ToldTurn]:
+        """Numbers below zero, which no turn of this connection has."""
+        told = () if self._resumed is None else self._resumed.told_turns
+        return dict(enumerate(told, -len(told)))
 
     def _decode_undecided(self, kind: str, event: ClientEvent) -> list[Command]:
         if kind != "input_audio_buffer.append":
@@ -135,16 +162,22 @@ class WireSession:
         return [commands[0], *early, *commands[1:]]
 
     def _make(self, name: DialectName) -> Dialect:
-        last_item_id = None if self._resumed is None else self._resumed.last_item_id
         match name:
             case "openai":
-                return OpenAIDialect(self._openai_session(), self._max_append_bytes, last_item_id)
+                return OpenAIDialect(self._openai_session(), self._max_append_bytes, self._items())
             case "openai-beta":
-                return OpenAIBetaDialect(self._openai_session(), self._max_append_bytes, last_item_id)
+                return OpenAIBetaDialect(self._openai_session(), self._max_append_bytes, self._items())
             case "vllm":
                 return VllmDialect(self._max_append_bytes, self._vllm_rate())
             case "mistral":
-                return MistralDialect(self._mistral_session(), self._max_append_bytes)
+                undone = None if self._resumed is None else self._resumed.undone
+                return MistralDialect(self._mistral_session(), self._max_append_bytes, undone)
+
+    def _items(self) -> ItemLog:
+        if self._resumed is None:
+            return ItemLog()
+        ids = {turn: told.item_id for turn, told in self._lost_turns().items() if told.item_id is not None}
+        return ItemLog(self._resumed.last_item_id, ids)
 
     def _openai_session(self) -> OpenAISession:
         if self._resumed is not None and self._resumed.dialect in ("openai", "openai-beta"):

@@ -101,6 +101,10 @@ class VllmDialect:
         """What another connection needs to go on in the same way."""
         return WireState(self.name, {"sample_rate": self._sample_rate})
 
+    def item_id(self, turn: int) -> str | None:
+        """Turns have no names."""
+        return None
+
     def _decode_update(self, event: ClientEvent) -> Configure:
         if not isinstance(event.get("model"), str) and not any(key in event for key in ("language", "prompt")):
             message = "session.update needs a string 'model'; OpenAI's nested form is spoken at ?dialect=openai"

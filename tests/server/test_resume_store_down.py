@@ -1,0 +1,89 @@
+"""A shared store that does not answer: the server goes on, says so once, and catches up when it is back."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from tests.server.client import until_true
+from tests.server.redis_servers import FakeRedis, needs_redis_server, real_redis
+from tests.server.test_shared_resume import Live
+from transom.errors import ConfigError
+from transom.server.resume import redis_link
+from transom.server.resume.record import ResumeError
+from transom.server.resume.redis_link import connect, name_of
+from transom.server.resume.select import make_store
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(redis_link, "PROBE_INTERVAL_S", 0.01)
+
+
+async def test_the_server_goes_on_says_so_once_and_catches_up(caplog: pytest.LogCaptureFixture) -> None:
+    redis = FakeRedis()
+    store = redis.store()
+    await store.start()
+    live = Live()
+    journal = store.begin("token", live)
+    live.tell("one")
+    assert await journal.flush()
+    assert store.reach == "shared"
+    redis.is_down = True
+    for text in ("two", "three"):
+        live.tell(text)
+        assert await journal.flush()
+    await until_true(lambda: store.reach == "unavailable")
+    with pytest.raises(ResumeError) as refusal:
+        await store.take("other token", None)
+    assert (refusal.value.http_status, refusal.value.code) == (503, "resume_unavailable")
+    redis.is_down = False
+    await until_true(lambda: store.reach == "shared")
+    assert await journal.flush()
+    await store.stop()
+    other = redis.store()
+    await other.start()
+    assert (await other.take("token", "key")).record.frames.after(0) == ["one", "two", "three"]
+    await other.stop()
+    told = [record.message for record in caplog.records if record.levelno == logging.WARNING]
+    assert [message.partition(" (")[0] for message in told] == [
+        "the resume store at redis://fake does not answer",
+        "the resume store at redis://fake answers again",
+    ]
+
+
+@needs_redis_server
+async def test_a_redis_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    with real_redis(tmp_path) as redis:
+        store = redis.store()
+        await store.start()
+        live = Live()
+        journal = store.begin("token", live)
+        live.tell("one")
+        assert await journal.flush()
+        redis.stop()
+        live.tell("two")
+        assert await journal.flush()
+        await until_true(lambda: store.reach == "unavailable")
+        redis.start()
+        await until_true(lambda: store.reach == "shared")
+        live.tell("three")
+        assert await journal.flush()
+        other = redis.store()
+        await other.start()
+        assert (await other.take("token", "key")).record.frames.after(0) == ["one", "two", "three"]
+        await other.stop()
+        await store.stop()
+
+
+@pytest.mark.parametrize("url", ["", "localhost:6379", "http://localhost"])
+def test_a_url_that_cannot_be_one_is_named(url: str) -> None:
+    with pytest.raises(ConfigError, match="--resume-store"):
+        make_store(60, url)
+
+
+async def test_logs_hold_no_password() -> None:
+    assert name_of("rediss://user:secret@host:6379/1?password=secret") == "rediss://host:6379/1"
+    assert connect("redis://:secret@host:6379/1").name == "redis://host:6379/1"
