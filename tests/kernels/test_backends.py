@@ -36,6 +36,12 @@ CASES = {
     "head dim 128, block 64": Case(streams=((1, 150), (1, 65)), heads=8, head_dim=128, block_rows=64, window=65),
     "block of 48 rows": Case(streams=((2, 97), (1, 48)), block_rows=48, window=60),
     "keys and values share pages": Case(streams=MIXED, heads=4, kv_heads=2, window=11, interleaved=True),
+    "8 bits": Case(streams=MIXED, heads=4, kv_heads=2, window=16, quantized=True),
+    "8 bits, steady": Case(streams=STEADY_4_FRAMES, window=12, head_dim=24, quantized=True),
+    "8 bits, rows before key 0": Case(streams=BEFORE_KEY_0, window=7, quantized=True),
+    "8 bits in bfloat16": Case(streams=MIXED, kv_heads=1, window=20, dtype=torch.bfloat16, quantized=True),
+    "8 bits in float16": Case(streams=MIXED, heads=2, kv_heads=1, dtype=torch.float16, quantized=True),
+    "8 bits, keys and values share pages": Case(streams=MIXED, kv_heads=2, interleaved=True, quantized=True),
 }
 
 
@@ -82,8 +88,9 @@ def test_dropped_rows_touch_no_slot(any_target: Target, slots: list[int]) -> Non
     torch.testing.assert_close(here.cache.keys.cpu(), wanted, rtol=0, atol=0)
 
 
-def test_a_stream_is_the_same_alone_and_in_company(target: Target) -> None:
-    case = Case(streams=MIXED, heads=4, kv_heads=2, window=13)
+@pytest.mark.parametrize("quantized", [False, True])
+def test_a_stream_is_the_same_alone_and_in_company(target: Target, quantized: bool) -> None:
+    case = Case(streams=MIXED, heads=4, kv_heads=2, window=13, quantized=quantized)
     step = make_step(case)
     together, _ = run(target.backend, case, step, target.device)
     for stream in range(len(MIXED)):
@@ -123,11 +130,18 @@ def test_layers_that_share_metadata_keep_their_own_windows_and_heads(target: Tar
     window=st.sampled_from([-1, 1, 2, 15, 16, 17, 100]),
     group=st.sampled_from([1, 2, 3]),
     interleaved=st.booleans(),
+    quantized=st.booleans(),
     part_key_bytes=st.sampled_from([1, 5000, 2 << 20]),
     seed=st.integers(0, 1000),
 )
 def test_cpu_matches_the_reference_whatever_the_streams(
-    streams: list[tuple[int, int]], window: int, group: int, interleaved: bool, part_key_bytes: int, seed: int
+    streams: list[tuple[int, int]],
+    window: int,
+    group: int,
+    interleaved: bool,
+    quantized: bool,
+    part_key_bytes: int,
+    seed: int,
 ) -> None:
-    case = Case(tuple(streams), 2 * group, 2, 8, window=window, interleaved=interleaved)
+    case = Case(tuple(streams), 2 * group, 2, 8, window=window, interleaved=interleaved, quantized=quantized)
     assert_matches_reference(CpuAttention(part_key_bytes), case, seed=seed)

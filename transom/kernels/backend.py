@@ -25,6 +25,7 @@ class MultipleOf:
 
 
 BlockSize = int | MultipleOf
+Half = tuple[torch.Tensor, torch.Tensor | None]  # keys or values, and their scales where they have 8 bits
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class PagedKV:
     value_scales: torch.Tensor | None = None
 
     @property
-    def halves(self) -> tuple[tuple[torch.Tensor, torch.Tensor | None], tuple[torch.Tensor, torch.Tensor | None]]:
+    def halves(self) -> tuple[Half, Half]:
         """Keys with their scales, values with theirs."""
         return (self.keys, self.key_scales), (self.values, self.value_scales)
 

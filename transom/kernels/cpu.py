@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
+from transom.kernels.backend import AttentionMetadata, BlockSize, Half, MultipleOf, PagedKV
 from transom.kernels.gathered import Part, Workspace, make_parts
 from transom.kernels.plans import StepPlans
+from transom.kernels.quantized import quantize_rows
 
 PART_KEY_BYTES = 1 << 20
 
@@ -71,26 +72,33 @@ class CpuAttention:
         """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``."""
         layout = (cache.keys.shape[1], _page_stride(cache.keys))
         targets = self._targets.get(metadata, layout, lambda: _find_targets(metadata.slots, *layout))
-        for new, pages in ((keys, cache.keys), (values, cache.values)):
+        for new, half in zip((keys, values), cache.halves, strict=True):
             kept = new if targets.kept is None else new.index_select(0, targets.kept)
-            _as_rows(pages).index_copy_(0, targets.rows, kept.to(pages.dtype))
+            rows, scales = _as_rows(half)
+            if scales is None:
+                rows.index_copy_(0, targets.rows, kept.to(rows.dtype))
+                continue
+            codes, new_scales = quantize_rows(kept)
+            rows.index_copy_(0, targets.rows, codes)
+            scales.index_copy_(0, targets.rows, new_scales)
 
     def attend(
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
     ) -> torch.Tensor:
         """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries."""
         _, block_rows, num_kv_heads, head_dim = cache.keys.shape
-        dtype = torch.float32 if cache.keys.dtype == torch.float16 else cache.keys.dtype
+        stored = queries.dtype if cache.keys.dtype == torch.int8 else cache.keys.dtype
+        dtype = torch.float32 if stored == torch.float16 else stored
         row_bytes = num_kv_heads * head_dim * dtype.itemsize
         layout = _Layout(window, block_rows, _page_stride(cache.keys), row_bytes, queries.shape[1] // num_kv_heads)
         shares = self._plans.get(metadata, layout, lambda: tuple(self._make_shares(metadata, layout)))
-        pages = _as_rows(cache.keys), _as_rows(cache.values)
+        keys, values = (_as_rows(half) for half in cache.halves)
         wide = queries.to(dtype)
         if len(shares) == 1 and isinstance(shares[0].rows, slice):
-            return shares[0].part.attend(wide, *pages, scale).to(queries.dtype)
+            return shares[0].part.attend(wide, keys, values, scale).to(queries.dtype)
         output = torch.zeros_like(queries)
         for rows, part in shares:
-            output[rows] = part.attend(wide[rows], *pages, scale).to(queries.dtype)
+            output[rows] = part.attend(wide[rows], keys, values, scale).to(queries.dtype)
         return output
 
     def _make_shares(self, metadata: AttentionMetadata, layout: _Layout) -> Iterator[_Share]:
@@ -141,8 +149,14 @@ def _page_stride(pages: torch.Tensor) -> int:
     return stride
 
 
-def _as_rows(pages: torch.Tensor) -> torch.Tensor:
-    """Pages [P, B, G, K] as one list of rows [., G, K], without a copy; index_select on it is fast."""
-    num_pages, block_rows, num_kv_heads, head_dim = pages.shape
-    num_rows = (num_pages - 1) * _page_stride(pages) + block_rows
-    return pages.as_strided((num_rows, num_kv_heads, head_dim), pages.stride()[1:])
+def _as_rows(half: Half) -> Half:
+    """Pages [P, B, G, K] as one list of rows [., G, K], without a copy; index_select on it is fast. So scales."""
+    pages, scales = half
+    page_stride = _page_stride(pages)
+    if scales is not None and _page_stride(scales) != page_stride:
+        raise ValueError(
+            f"scales of strides {scales.stride()} do not lie as their pages of strides {pages.stride()} do"
+        )
+    num_rows = (pages.shape[0] - 1) * page_stride + pages.shape[1]
+    rows = pages.as_strided((num_rows, *pages.shape[2:]), pages.stride()[1:])
+    return rows, None if scales is None else scales.as_strided((num_rows, scales.shape[2]), scales.stride()[1:])

@@ -4,6 +4,9 @@ The query heads that share a key/value head are rows of one tile, so a decoder's
 starts and pages are read on the device: nothing waits for the host, and only tiles that the window reaches are
 visited. Under TRITON_INTERPRET=1 the same kernels run on CPU tensors, for tests.
 
+Of rows in 8 bits the codes are multiplied, which bfloat16 and float16 hold exactly; their scales go to the scores and
+to the weights, where there is one number a key. So such rows take half the traffic of 16 bits and are never widened.
+
 Legend as in ``backend``, plus R = H // G query heads per key/value head; tiles are tile_m query rows (query j,
 head r of the group at row j * R + r) by tile_n keys, padded to padded_dim >= K.
 """
@@ -18,10 +21,30 @@ import triton
 import triton.language as tl
 
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
+from transom.kernels.quantized import LARGEST_CODE, SMALLEST_SCALE
 
 LOG2_E = 1.4426950408889634
 MIN_DOT_SIZE = 16
+CODE_LIMIT = tl.constexpr(float(LARGEST_CODE))
+SCALE_FLOOR = tl.constexpr(SMALLEST_SCALE)
+ROUNDER = tl.constexpr(1.5 * 2**23)  # added and taken away again, it rounds halves to even
 PIPELINE_STAGES = 2
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def store_rounded(
+    codes: tl.tensor, scales: tl.tensor, rows: tl.tensor, mask: tl.tensor, head_mask: tl.tensor
+) -> None:
+    """Store ``rows`` [heads, padded_dim] as ``quantized.quantize_rows`` rounds them, at pointers of the same shape.
+
+    A NaN counts as infinite here, since a maximum may pass it over.
+    """
+    wide = rows.to(tl.float32)
+    largest = tl.max(tl.where(wide == wide, tl.abs(wide), float("inf")), 1)
+    scale = tl.maximum(tl.div_rn(largest, CODE_LIMIT), SCALE_FLOOR)
+    steps = tl.div_rn(wide, tl.broadcast_to(scale[:, None], wide.shape))
+    tl.store(codes, ((steps + ROUNDER) - ROUNDER).to(tl.int8), mask=mask)
+    tl.store(scales, scale, mask=head_mask)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -30,6 +53,8 @@ def write_kernel(
     values: tl.tensor,
     key_pages: tl.tensor,
     value_pages: tl.tensor,
+    key_scales: tl.tensor | None,
+    value_scales: tl.tensor | None,
     slots: tl.tensor,
     key_stride_row: tl.tensor,
     key_stride_head: tl.tensor,
@@ -38,13 +63,15 @@ def write_kernel(
     page_stride: tl.tensor,
     page_stride_row: tl.tensor,
     page_stride_head: tl.tensor,
+    scale_stride: tl.tensor,
+    scale_stride_row: tl.tensor,
     block_rows: tl.constexpr,
     num_kv_heads: tl.constexpr,
     head_dim: tl.constexpr,
     padded_heads: tl.constexpr,
     padded_dim: tl.constexpr,
 ) -> None:
-    """Program n copies row n of ``keys`` and ``values`` [N, G, K] to its slot, if it has one."""
+    """Program n copies row n of ``keys`` and ``values`` [N, G, K] to its slot, if it has one, rounded for scales."""
     row = tl.program_id(0).to(tl.int64)
     slot = tl.load(slots + row)
     if slot >= 0:
@@ -54,10 +81,16 @@ def write_kernel(
         target = (
             slot // block_rows * page_stride + slot % block_rows * page_stride_row + head * page_stride_head + dim
         )
-        key = tl.load(keys + row * key_stride_row + head * key_stride_head + dim, mask=mask)
-        value = tl.load(values + row * value_stride_row + head * value_stride_head + dim, mask=mask)
-        tl.store(key_pages + target, key.to(key_pages.dtype.element_ty), mask=mask)
-        tl.store(value_pages + target, value.to(value_pages.dtype.element_ty), mask=mask)
+        key = tl.load(keys + row * key_stride_row + head * key_stride_head + dim, mask=mask, other=0.0)
+        value = tl.load(values + row * value_stride_row + head * value_stride_head + dim, mask=mask, other=0.0)
+        if key_scales is not None:
+            heads = tl.arange(0, padded_heads)
+            place = slot // block_rows * scale_stride + slot % block_rows * scale_stride_row + heads
+            store_rounded(key_pages + target, key_scales + place, key, mask, heads < num_kv_heads)
+            store_rounded(value_pages + target, value_scales + place, value, mask, heads < num_kv_heads)
+        else:
+            tl.store(key_pages + target, key.to(key_pages.dtype.element_ty), mask=mask)
+            tl.store(value_pages + target, value.to(value_pages.dtype.element_ty), mask=mask)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -69,17 +102,24 @@ def add_tile(
     k: tl.tensor,
     v: tl.tensor,
     visible: tl.tensor,
-    scale_log2: tl.tensor,
+    key_scale: tl.tensor,
+    value_scale: tl.tensor,
+    value_unit: tl.tensor,
 ) -> tl.tensor:
-    """One step of the online softmax: highest score [M], sum of weights [M], weighted values [M, padded_dim]."""
-    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * scale_log2
+    """One step of the online softmax: highest score [M], sum of weights [M], weighted values [M, padded_dim].
+
+    Scores are multiplied by ``key_scale``, values by ``value_scale`` times ``value_unit``; the former two are numbers
+    or [1, tile_n].
+    """
+    scores = tl.dot(q, tl.trans(k), input_precision="ieee") * key_scale
     scores = tl.where(visible, scores, -float("inf"))
     higher = tl.maximum(highest, tl.max(scores, 1))
     finite = tl.where(higher == -float("inf"), 0.0, higher)  # -inf - -inf is NaN
     weights = tl.exp2(scores - finite[:, None])
     decay = tl.exp2(highest - finite)
     total = total * decay + tl.sum(weights, 1)
-    mixed = mixed * decay[:, None] + tl.dot(weights.to(v.dtype), v, input_precision="ieee")
+    scaled = (weights * value_scale).to(v.dtype)
+    mixed = mixed * decay[:, None] + tl.dot(scaled, v, input_precision="ieee") * value_unit
     return higher, total, mixed
 
 
@@ -89,6 +129,8 @@ def attend_kernel(
     queries: tl.tensor,
     key_pages: tl.tensor,
     value_pages: tl.tensor,
+    key_scales: tl.tensor | None,
+    value_scales: tl.tensor | None,
     query_start: tl.tensor,
     seq_lens: tl.tensor,
     block_table: tl.tensor,
@@ -101,6 +143,8 @@ def attend_kernel(
     page_stride: tl.tensor,
     page_stride_row: tl.tensor,
     page_stride_head: tl.tensor,
+    scale_stride: tl.tensor,
+    scale_stride_row: tl.tensor,
     window: tl.constexpr,
     block_rows: tl.constexpr,
     group: tl.constexpr,
@@ -129,7 +173,10 @@ def attend_kernel(
         q = tl.load(
             queries + global_row * query_stride_row + head * query_stride_head + dim[None, :], mask=in_tile, other=0.0
         )
-        q = q.to(tl.float32 if upcast else key_pages.dtype.element_ty)
+        if upcast:
+            q = q.to(tl.float32)
+        elif key_scales is None:
+            q = q.to(key_pages.dtype.element_ty)
 
         standing = tl.load(seq_lens + stream) - num_queries
         end_key = standing + tl.minimum(num_queries, (tl.program_id(0) * tile_m + tile_m - 1) // group + 1)
@@ -149,14 +196,23 @@ def attend_kernel(
             in_page = exists[:, None] & (dim < head_dim)[None, :]
             k = tl.load(key_pages + offset[:, None] + dim[None, :], mask=in_page, other=0.0)
             v = tl.load(value_pages + offset[:, None] + dim[None, :], mask=in_page, other=0.0)
-            if upcast:
-                k = k.to(tl.float32)
-                v = v.to(tl.float32)
+            if upcast or key_scales is not None:
+                k = k.to(q.dtype)
+                v = v.to(q.dtype)
 
             visible = exists[None, :] & (key[None, :] <= position[:, None])
             if window >= 0:
                 visible &= key[None, :] > position[:, None] - window
-            highest, total, mixed = add_tile(highest, total, mixed, q, k, v, visible, scale_log2)
+            if key_scales is not None:
+                place = page * scale_stride + key % block_rows * scale_stride_row + kv_head
+                key_scale = tl.load(key_scales + place, mask=exists, other=0.0) * scale_log2
+                value_scale = tl.load(value_scales + place, mask=exists, other=0.0)
+                unit = tl.maximum(tl.max(value_scale, 0), SCALE_FLOOR)  # so that no weight is too small for 16 bits
+                highest, total, mixed = add_tile(
+                    highest, total, mixed, q, k, v, visible, key_scale[None, :], (value_scale / unit)[None, :], unit
+                )
+            else:
+                highest, total, mixed = add_tile(highest, total, mixed, q, k, v, visible, scale_log2, 1.0, 1.0)
 
         mixed = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
         target = output + global_row * output_stride_row + head * output_stride_head + dim[None, :]
@@ -172,12 +228,17 @@ class Tiles:
     warps: int
 
 
-def choose_tiles(num_rows: int, head_dim: int, dtype: torch.dtype) -> Tiles:
-    """Tiles that spill no register on sm_80 and sm_90; without tensor cores, in float32, those are smaller."""
+def choose_tiles(num_rows: int, head_dim: int, dtype: torch.dtype, *, quantized: bool) -> Tiles:
+    """Tiles that spill no register on sm_80 and sm_90; without tensor cores, in float32, those are smaller.
+
+    ``dtype`` is what is multiplied. Codes (``quantized``) are in registers twice, as loaded and as multiplied.
+    """
     if dtype == torch.float32:
-        return Tiles(rows=MIN_DOT_SIZE, keys=32, warps=4)
+        return Tiles(MIN_DOT_SIZE, keys=16, warps=8) if quantized else Tiles(MIN_DOT_SIZE, keys=32, warps=4)
     rows = min(64, max(MIN_DOT_SIZE, triton.next_power_of_2(num_rows)))
-    return Tiles(rows=rows, keys=64 if head_dim <= 128 else 32, warps=8 if rows * head_dim > 64 * 64 else 4)
+    if quantized:
+        return Tiles(rows, keys=32, warps=8 if rows * head_dim > 32 * 64 else 4)
+    return Tiles(rows, keys=64 if head_dim <= 128 else 32, warps=8 if rows * head_dim > 64 * 64 else 4)
 
 
 def attend_constants(
@@ -222,10 +283,13 @@ class TritonAttention:
                 values,
                 cache.keys,
                 cache.values,
+                cache.key_scales,
+                cache.value_scales,
                 metadata.slots,
                 *_row_strides(keys),
                 *_row_strides(values),
                 *_page_strides(cache),
+                *_scale_strides(cache),
                 block_rows=cache.keys.shape[1],
                 num_kv_heads=num_kv_heads,
                 head_dim=head_dim,
@@ -241,7 +305,9 @@ class TritonAttention:
         _, block_rows, num_kv_heads, head_dim = cache.keys.shape
         group = queries.shape[1] // num_kv_heads
         num_rows = metadata.max_query * group
-        tiles = choose_tiles(num_rows, head_dim, cache.keys.dtype)
+        quantized = cache.key_scales is not None
+        dtype = queries.dtype if quantized else cache.keys.dtype
+        tiles = choose_tiles(num_rows, head_dim, dtype, quantized=quantized)
         tiles = replace(tiles, keys=self._tile_keys or tiles.keys)
         constants = attend_constants(
             tiles, window=window, block_rows=block_rows, group=group, head_dim=head_dim, upcast=self.is_interpreted
@@ -255,6 +321,8 @@ class TritonAttention:
                 queries,
                 cache.keys,
                 cache.values,
+                cache.key_scales,
+                cache.value_scales,
                 metadata.query_start,
                 metadata.seq_lens,
                 metadata.block_table,
@@ -263,6 +331,7 @@ class TritonAttention:
                 *_row_strides(output),
                 *_row_strides(queries),
                 *_page_strides(cache),
+                *_scale_strides(cache),
                 **constants,
                 num_warps=tiles.warps,
                 num_stages=PIPELINE_STAGES,
@@ -289,3 +358,13 @@ def _page_strides(cache: PagedKV) -> tuple[int, int, int]:
         strides = f"{cache.keys.stride()} and {cache.values.stride()}"
         raise ValueError(f"pages of strides {strides}: keys and values must be laid out alike, heads contiguous")
     return cache.keys.stride(0), cache.keys.stride(1), cache.keys.stride(2)
+
+
+def _scale_strides(cache: PagedKV) -> tuple[int, int]:
+    """Strides of [P, B, G] scales, the same for keys and values; zeros where there are none."""
+    if cache.key_scales is None or cache.value_scales is None:
+        return 0, 0
+    if cache.key_scales.stride() != cache.value_scales.stride() or cache.key_scales.stride(2) != 1:
+        strides = f"{cache.key_scales.stride()} and {cache.value_scales.stride()}"
+        raise ValueError(f"scales of strides {strides}: keys' and values' must be laid out alike, heads contiguous")
+    return cache.key_scales.stride(0), cache.key_scales.stride(1)
