@@ -37,7 +37,7 @@ class TrainConfig:
     betas: tuple[float, float] = (0.9, 0.98)
     clip: float = 1.0
     dropout: float = 0.1
-    average: float = 0.999
+    average: float = 0.998
     bfloat16: bool = True
     seed: int = 1
 
