@@ -53,11 +53,12 @@ def tiny_engine(
     max_sessions: int = 4,
     backend: AttentionBackend | None = None,
     unified: bool = False,
+    cache_bytes: int = 64 << 20,
 ) -> ModelEngine:
     """An engine on a tiny model, not started."""
     return build_engine(
         tiny_model(config),
-        CacheConfig(budget_bytes=64 << 20, unified=unified, full_attention_tokens=1024),
+        CacheConfig(budget_bytes=cache_bytes, unified=unified, full_attention_tokens=1024),
         EngineConfig(max_sessions=max_sessions),
         backend,
     )

@@ -37,6 +37,11 @@ class AudioConfig:
         """Samples of one 80 ms token: eight mel frames, four encoder frames."""
         return 8 * self.hop_length
 
+    @property
+    def window_samples(self) -> int:
+        """Samples that a token's mel frames are made of: more than its own, as frames overlap."""
+        return self.samples_per_token + self.n_fft - self.hop_length
+
 
 @dataclass(frozen=True)
 class EncoderConfig:
@@ -128,6 +133,7 @@ class EngineConfig:
     ``max_backlog_seconds`` of audio a session's inbox holds before its client is held back. It is long, since a
     client that is held back gets no answer to its pings either, and many give up after 20 s. No session is admitted
     that would raise the share of real time which all need beyond ``max_load``; None admits whatever the cache holds.
+    On a GPU, steps of up to ``max_graph_streams`` streams are captured as CUDA graphs; None captures none.
     """
 
     max_sessions: int = 16
@@ -135,3 +141,4 @@ class EngineConfig:
     max_backlog_seconds: float = 300.0
     attention_backend: str | None = None
     max_load: float | None = None
+    max_graph_streams: int | None = 256

@@ -67,6 +67,14 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
         help="refuse sessions that would raise the share of real time which all need above this; off: admit "
         f"--max-sessions (default: {OFF[0] if max_load is None else max_load})",
     )
+    group.add_argument(
+        "--cuda-graphs",
+        type=off_or(positive),
+        default=EngineConfig.max_graph_streams,
+        metavar="N",
+        help="on a GPU, capture steps of up to N streams as CUDA graphs, which saves the launches of their kernels; "
+        "off: launch every kernel (default: %(default)s)",
+    )
     group.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: torch's choice)")
 
 
@@ -87,7 +95,10 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
     name = folder.name if Path(args.model).is_dir() else args.model  # no path of this machine on the wire
     loaded = load_model(folder, name, device, args.dtype, args.weights, args.cpu_kernels)
     config = EngineConfig(
-        max_sessions=args.max_sessions, attention_backend=args.attention_backend, max_load=args.max_load
+        max_sessions=args.max_sessions,
+        attention_backend=args.attention_backend,
+        max_load=args.max_load,
+        max_graph_streams=args.cuda_graphs,
     )
     cache = CacheConfig(args.cache_memory, full_attention_tokens=args.full_attention_tokens)
     return build_engine(loaded, cache, config)

@@ -21,6 +21,7 @@ from transom.config import (
 )
 from transom.engine.api import EngineInfo
 from transom.engine.engine import Engine
+from transom.engine.graphs import CudaGraphs
 from transom.engine.model import SpeechModel, build_model
 from transom.engine.prefix import SilentPrefix
 from transom.engine.rounded import build_rounded_model, rounding
@@ -108,6 +109,8 @@ def build_engine(
             -(-sum(group.stream_bytes for group in layout.groups) // 2**20),
         )
     runner = Runner(model, layout, backend, num_rows=max_sessions)
+    if model.device.type == "cuda" and config.max_graph_streams is not None:
+        runner.capture_steady_steps(CudaGraphs(model.device), min(max_sessions, config.max_graph_streams))
     cache = CacheManager([group.group for group in layout.groups])
     info = EngineInfo(
         model=loaded.name,

@@ -21,7 +21,7 @@ from transom.kernels.backend import NO_SLOT, AttentionMetadata
 
 
 @dataclass(frozen=True)
-class _GroupTables:
+class GroupTables:
     """The tables of one group, side by side: ``blocks`` [S, M], and the index of the first and how many, [S]."""
 
     block_size: int
@@ -44,26 +44,32 @@ class StepPlaces:
         self._query_start = np.concatenate(([0], np.cumsum(self.counts)))
         self._stream_of_row = np.repeat(np.arange(len(batch)), self.counts)
         self.positions = np.arange(self._query_start[-1]) + (starts - self._query_start[:-1])[self._stream_of_row]
-        self._tables: dict[str, _GroupTables] = {}
+        self._tables: dict[str, GroupTables] = {}
 
     def metadata(self, group: str, lag: int, device: torch.device) -> AttentionMetadata:
         """Metadata, in tokens, of the layers of ``group`` that lag ``lag`` tokens behind.
 
         Raises IndexError for a row whose place was evicted or never allocated.
         """
-        tables = self._group_tables(group)
-        seq_lens = np.maximum(self._ends - lag - tables.first_block * tables.block_size, 0)
+        seq_lens = self.seq_lens(group, lag)
         return AttentionMetadata(
             query_start=torch.from_numpy(self._query_start.astype(np.int32)).to(device),
-            seq_lens=torch.from_numpy(seq_lens.astype(np.int32)).to(device),
-            block_table=torch.from_numpy(tables.blocks).to(device),
-            slots=torch.from_numpy(self._slots(tables, self.positions - lag)).to(device),
+            seq_lens=torch.from_numpy(seq_lens).to(device),
+            block_table=torch.from_numpy(self.tables(group).blocks).to(device),
+            slots=torch.from_numpy(self.slots(group, lag)).to(device),
             max_query=int(self.counts.max()),
             max_seq=int(seq_lens.max()),
         )
 
-    def _slots(self, tables: _GroupTables, tokens: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Slots [N] of the rows' ``tokens``, NO_SLOT for those before the stream began."""
+    def seq_lens(self, group: str, lag: int) -> NDArray[np.int32]:
+        """Resident keys [S] of the streams, in tokens, the step's own included."""
+        tables = self.tables(group)
+        seq_lens: NDArray[np.int64] = np.maximum(self._ends - lag - tables.first_block * tables.block_size, 0)
+        return seq_lens.astype(np.int32)
+
+    def slots(self, group: str, lag: int) -> NDArray[np.int64]:
+        """Slots [N] of the rows' keys, NO_SLOT for those before the stream began. Raises IndexError."""
+        tables, tokens = self.tables(group), self.positions - lag
         block, offset = np.divmod(tokens, tables.block_size)
         index = block - tables.first_block[self._stream_of_row]
         has_begun = tokens >= 0
@@ -73,7 +79,8 @@ class StepPlaces:
         blocks = tables.blocks[self._stream_of_row, np.where(is_resident, index, 0)].astype(np.int64)
         return np.where(has_begun, blocks * tables.block_size + offset, NO_SLOT)
 
-    def _group_tables(self, group: str) -> _GroupTables:
+    def tables(self, group: str) -> GroupTables:
+        """The tables of ``group``."""
         if group not in self._tables:
             tables = [row.tables[group] for row in self._batch]
             num_blocks = np.array([len(table.blocks) for table in tables])
@@ -81,5 +88,5 @@ class StepPlaces:
             for row, table in zip(blocks, tables, strict=True):
                 row[: len(table.blocks)] = table.blocks
             first_block = np.array([table.first_block for table in tables])
-            self._tables[group] = _GroupTables(tables[0].block_size, blocks, first_block, num_blocks)
+            self._tables[group] = GroupTables(tables[0].block_size, blocks, first_block, num_blocks)
         return self._tables[group]

@@ -48,8 +48,9 @@ class SilentPrefix:
         return tables
 
     def warm_up(self, delay_tokens: int) -> None:
-        """Compute the prefix of a delay before the first stream needs it."""
+        """Compute the prefix of a delay before the first stream needs it, and capture steps. Raises EngineError."""
         self._cache.close(self.open(0, delay_tokens))
+        self._runner.warm_up()
 
     def _prefixes(self, delay_tokens: int) -> list[SharedPrefix]:
         if delay_tokens not in self._by_delay:

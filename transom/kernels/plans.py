@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-import torch
-
 from transom.kernels.backend import AttentionMetadata
 
 Plan = TypeVar("Plan")
 
 
 class StepPlans(Generic[Plan]):
-    """Plans for the latest metadata, which are told apart by identity and so must not change in place.
+    """Plans for the latest metadata, which are told apart by identity.
 
-    While a CUDA graph is captured nothing is kept: a replay works the plan out from the tensors as they are then.
+    Whoever changes tensors of metadata in place must make new metadata of them. A captured step does so whenever its
+    work runs; the plan is then part of what was captured, and every replay works it out from the tensors as they are.
     """
 
     def __init__(self) -> None:
@@ -24,8 +23,6 @@ class StepPlans(Generic[Plan]):
 
     def get(self, metadata: AttentionMetadata, key: Hashable, build: Callable[[], Plan]) -> Plan:
         """The plan for ``metadata`` and whatever else it depends on, ``key``."""
-        if metadata.slots.is_cuda and torch.cuda.is_current_stream_capturing():
-            return build()
         if self._metadata is not metadata:
             self._metadata, self._plans = metadata, {}
         if key not in self._plans:

@@ -1,0 +1,95 @@
+"""What a step computes on the device: windows of samples -> log-mel -> encoder -> decoder -> next tokens.
+
+Takes tensors that are there already and waits for nothing, so that a step of it can be captured (``graphs.py``).
+Knows no batches and no block tables; where rows stand is told by a function of a cache group and a lag.
+
+Legend: S streams, N rows (one a token, all streams one after the other), D model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from transom.audio.mel import LogMel
+from transom.decoder.stack import DecoderStep
+from transom.encoder.blocks import BlockLayout
+from transom.encoder.stack import EncoderStep
+from transom.encoder.state import EncoderState
+from transom.engine.model import SpeechModel
+from transom.kernels.backend import AttentionBackend, AttentionMetadata
+from transom.kernels.pooled import PooledAttention
+from transom.kvcache.arena import KVArena
+from transom.kvcache.layout import CacheLayout
+from transom.layers.attention import LayerCache
+
+NOT_FINITE = -1
+
+PlacesOf = Callable[[str, int], AttentionMetadata]
+
+
+class Forward:
+    """A model with its cache memory and the state of ``num_rows`` streams, and one row more that nobody owns."""
+
+    def __init__(self, model: SpeechModel, layout: CacheLayout, backend: AttentionBackend, num_rows: int) -> None:
+        self.model = model
+        self.layout = layout
+        self.arena = KVArena(layout, model.device)
+        self.spare_row = num_rows
+        self.states = EncoderState.blank(model.config.encoder, num_rows + 1, model.dtype, model.device)
+        self._backend = backend
+        self._pooled = PooledAttention(backend, model.config.encoder.downsample_factor)
+        self._log_mel = LogMel(model.config.audio, model.device)
+
+    def encode(
+        self,
+        windows: torch.Tensor,
+        positions: torch.Tensor,
+        blocks: BlockLayout,
+        state: EncoderState,
+        places_of: PlacesOf,
+    ) -> tuple[torch.Tensor, EncoderState]:
+        """``windows`` of samples [N, 1520] at ``positions`` [N] -> audio embeddings [N, D] and the new state."""
+        step = EncoderStep(positions, blocks, self._encoder_caches(places_of))
+        mel = self._log_mel(windows).to(self.model.dtype)
+        encoded: tuple[torch.Tensor, EncoderState] = self.model.encoder(mel, state, step)
+        return encoded
+
+    def decode(
+        self,
+        audio: torch.Tensor,
+        token_ids: torch.Tensor,
+        positions: torch.Tensor,
+        delays: torch.Tensor,
+        places_of: PlacesOf,
+    ) -> torch.Tensor:
+        """Audio embeddings [N, D] with last tokens, positions and delays, int64 [N] -> hidden states [N, D]."""
+        step = DecoderStep(token_ids, positions, delays, self._decoder_caches(places_of))
+        hidden: torch.Tensor = self.model.decoder(audio, step)
+        return hidden
+
+    def choose(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The likeliest token of hidden states [S, D], int64 [S]; NOT_FINITE where the logits are not."""
+        logits = self.model.decoder.logits(hidden)
+        return logits.argmax(dim=-1).masked_fill(~logits.isfinite().all(dim=-1), NOT_FINITE)
+
+    def _encoder_caches(self, places_of: PlacesOf) -> list[LayerCache]:
+        config = self.model.config.encoder
+        by_lag: dict[int, AttentionMetadata] = {}
+        caches = []
+        for layer, place in enumerate(self.layout.encoder):
+            lag = config.key_lag_tokens(layer)
+            if lag not in by_lag:
+                by_lag[lag] = self._pooled.expand(places_of(place.group, lag))
+            caches.append(LayerCache(self._pooled, self.arena.layer(place), by_lag[lag]))
+        return caches
+
+    def _decoder_caches(self, places_of: PlacesOf) -> list[LayerCache]:
+        by_group: dict[str, AttentionMetadata] = {}
+        caches = []
+        for place in self.layout.decoder:
+            if place.group not in by_group:
+                by_group[place.group] = places_of(place.group, 0)
+            caches.append(LayerCache(self._backend, self.arena.layer(place), by_group[place.group]))
+        return caches
