@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernels.cases import Case, assert_matches_reference, copy_to, make_step, run
+from tests.kernels.cases import Case, assert_matches_reference, copy_to, make_step, run, tensors_of
 from tests.kernels.conftest import Target
 from transom.kernels.cpu import CpuAttention
 from transom.kernels.reference import ReferenceAttention
@@ -74,18 +74,18 @@ def test_the_window_ends_exactly_where_it_says(target: Target, keys: int) -> Non
     torch.testing.assert_close(output[0, 0, :4], torch.tensor([0.0, 1.0, 1.0, 0.0]))
 
 
+@pytest.mark.parametrize("quantized", [False, True])
 @pytest.mark.parametrize("slots", [[-1, 0, -1, 17, -1], [33, -1, -1, -1, 0], [-1] * 5])
-def test_dropped_rows_touch_no_slot(any_target: Target, slots: list[int]) -> None:
-    step = make_step(Case(streams=((5, 300),), block_rows=256))
-    step.cache.keys.normal_()
+def test_dropped_rows_touch_no_slot(any_target: Target, slots: list[int], quantized: bool) -> None:
+    step = make_step(Case(streams=((5, 300),), block_rows=256, quantized=quantized))
+    for stored in tensors_of(step.cache):
+        stored.copy_(torch.randint(-127, 128, stored.shape))
     dropping = replace(step, metadata=replace(step.metadata, slots=torch.tensor(slots)))
     here = copy_to(dropping, any_target.device, interleaved=False)
     any_target.backend.write(here.keys, here.values, here.cache, here.metadata)
-    wanted = step.cache.keys.clone()
-    for row, slot in enumerate(slots):
-        if slot >= 0:
-            wanted[0, slot] = step.keys[row]
-    torch.testing.assert_close(here.cache.keys.cpu(), wanted, rtol=0, atol=0)
+    ReferenceAttention().write(step.keys, step.values, step.cache, dropping.metadata)
+    for stored, wanted in zip(tensors_of(here.cache), tensors_of(step.cache), strict=True):
+        torch.testing.assert_close(stored.cpu(), wanted, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("quantized", [False, True])

@@ -24,6 +24,9 @@ CASES = {
     "all rows before key 0": Case(streams=((1, 0), (1, 0)), heads=8, kv_heads=2),
     "bfloat16": Case(streams=((4, 40), (2, 300)), heads=4, kv_heads=1, window=20, dtype=torch.bfloat16),
     "keys and values share pages": Case(streams=((4, 40), (2, 300)), interleaved=True),
+    "8 bits": Case(streams=((4, 40), (2, 300), (1, 513)), heads=4, kv_heads=1, window=20, quantized=True),
+    "8 bits in bfloat16": Case(streams=((4, 2), (2, 300)), dtype=torch.bfloat16, quantized=True),
+    "8 bits, all rows before key 0": Case(streams=((1, 0), (1, 0)), quantized=True),
 }
 CASES = {name: replace(case, block_rows=256, keeps_expired=True) for name, case in CASES.items()}
 
@@ -54,9 +57,10 @@ def test_windows_count_from_the_query_and_single_queries_need_none(
     assert stand_in.windows == [asked]
 
 
-def test_the_installed_torch_accepts_the_call() -> None:
+@pytest.mark.parametrize("quantized", [False, True])
+def test_the_installed_torch_accepts_the_call(quantized: bool) -> None:
     """On the meta device torch checks names and shapes of arguments, and computes nothing."""
-    case = Case(streams=((4, 40), (2, 300)), heads=8, kv_heads=2, block_rows=256, dtype=torch.bfloat16, window=20)
+    case = replace(CASES["bfloat16"], heads=8, kv_heads=2, quantized=quantized)
     step = copy_to(make_step(case), "meta", interleaved=False)
     backend = FlashAttention()
     backend.write(step.keys, step.values, step.cache, step.metadata)

@@ -15,6 +15,7 @@ from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf
 from transom.kernels.cpu import CpuAttention
 from transom.kernels.flash import FlashAttention
 from transom.kernels.pooled import PooledAttention, pooled_block_sizes
+from transom.kernels.quantized import quantize_rows, widen_rows
 from transom.kernels.reference import ReferenceAttention
 
 POOL = 4
@@ -55,19 +56,22 @@ def test_expansion_counts_frames_but_keeps_pages_and_dropped_slots() -> None:
     assert (expanded.query_start.dtype, expanded.seq_lens.dtype) == (torch.int32, torch.int32)
 
 
-def test_pooled_attention_is_attention_of_the_frames_with_their_own_window(target: Target) -> None:
+@pytest.mark.parametrize("quantized", [False, True])
+def test_pooled_attention_is_attention_of_the_frames_with_their_own_window(target: Target, quantized: bool) -> None:
     """Window 21 is no multiple of 4: its pooled size, whether 5 or 6 tokens, would give something else."""
     tokens = Case(streams=((9, 9), (5, 5)), block_rows=4, head_dim=16)
     generator = torch.Generator().manual_seed(0)
     pooled = PooledAttention(target.backend, POOL)
     metadata = make_metadata(tokens, generator)
-    cache = poisoned_cache(Case(streams=(), block_rows=16, head_dim=16), 10)
+    cache = poisoned_cache(Case(streams=(), block_rows=16, head_dim=16, quantized=quantized), 10)
     queries, keys, values = torch.randn(3, 14 * POOL, 4, 16, generator=generator)
     on_cpu = PooledAttention(CpuAttention(), POOL)
     expanded = on_cpu.expand(metadata)
     on_cpu.write(keys, values, cache, expanded)
     here = copy_to(Step(queries, keys, values, cache, metadata), target.device, interleaved=False)
     output = pooled.attend(here.queries, here.cache, pooled.expand(here.metadata), window=21, scale=0.25).cpu()
+    if quantized:
+        keys, values = (widen_rows(*quantize_rows(new), torch.float32) for new in (keys, values))
     for rows in (slice(0, 36), slice(36, 56)):
         wanted = dense_attention(queries[rows], keys[rows], values[rows], window=21, scale=0.25)
         torch.testing.assert_close(output[rows], wanted, rtol=1e-5, atol=1e-5)

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import torch
 
-from tests.kernels.cases import Case, expected, make_step
+from tests.kernels.cases import Case, expected, make_step, run
+from tests.kernels.conftest import Target
 from transom.kernels.quantized import quantize_rows, widen_rows
 
 WINDOWED = Case(streams=((4, 53), (1, 20), (19, 19)), heads=4, kv_heads=2, window=17, keeps_expired=True)
@@ -29,6 +30,16 @@ def test_zeros_stay_zeros_and_what_is_not_finite_stays_so() -> None:
     assert not widened[0].any()
     assert not widened[1:3].isfinite().any()
     assert widened[3].isfinite().all()
+
+
+def test_what_is_not_finite_stays_so_in_the_pages_of_every_backend(any_target: Target) -> None:
+    case = Case(streams=((3, 3),), block_rows=256, quantized=True)
+    step = make_step(case)
+    step.values[0, 1, 5], step.values[1, 2, 7] = torch.nan, torch.inf
+    output, _ = run(any_target.backend, case, step, any_target.device)
+    assert not output[:, 1].isfinite().any()
+    assert not output[1:, 2].isfinite().any()
+    assert output[:, [0, 3]].isfinite().all()
 
 
 def test_a_row_is_rounded_the_same_alone_and_in_company() -> None:

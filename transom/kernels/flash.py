@@ -3,6 +3,9 @@
 Its windows name the keys on either side of a query's own, both ends included: 750 keys are (749, 0). Rows are
 stored with plain index operations. Nothing here waits for the device.
 
+torch's kernel knows no scales: of rows in 8 bits, the pages of a step are widened into memory of their own, layer by
+layer. That is as large as one layer's pages of all streams of the step at 16 bits, and comes on top of the cache.
+
 Legend as in ``backend``.
 """
 
@@ -15,6 +18,7 @@ import torch
 
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf, PagedKV
 from transom.kernels.plans import StepPlans
+from transom.kernels.quantized import quantize_rows, widen_rows
 
 
 class VarlenAttention(Protocol):
@@ -77,9 +81,13 @@ class FlashAttention:
         if keys.shape[0] == 0:
             return
         plan = self._plan(cache, metadata)
-        for new, pages in ((keys, cache.keys), (values, cache.values)):
-            rows = torch.where(plan.none_kept, pages[0, 0], new[plan.source].to(pages.dtype))
-            pages.index_put_((plan.page, plan.offset), rows)
+        places = plan.page, plan.offset
+        for new, (pages, scales) in zip((keys, values), cache.halves, strict=True):
+            rows = new[plan.source]
+            if scales is not None:
+                rows, new_scales = quantize_rows(rows)
+                scales.index_put_(places, torch.where(plan.none_kept[..., 0], scales[0, 0], new_scales))
+            pages.index_put_(places, torch.where(plan.none_kept, pages[0, 0], rows.to(pages.dtype)))
 
     def attend(
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
@@ -88,10 +96,12 @@ class FlashAttention:
         if queries.shape[0] == 0:
             return torch.empty_like(queries)
         plan = self._plan(cache, metadata)
+        dtype = cache.keys.dtype if cache.key_scales is None else queries.dtype
+        (keys, values), block_table = _wide_pages(cache, metadata.block_table, dtype)
         output = self._varlen_attention(
-            queries.to(cache.keys.dtype),
-            cache.keys,
-            cache.values,
+            queries.to(dtype),
+            keys,
+            values,
             metadata.query_start,
             plan.key_start,
             metadata.max_query,
@@ -100,7 +110,7 @@ class FlashAttention:
             window_size=_window_size(queries.shape[0], metadata, window),
             enable_gqa=queries.shape[1] != cache.keys.shape[2],
             seqused_k=metadata.seq_lens,
-            block_table=metadata.block_table,
+            block_table=block_table,
             num_splits=self._num_splits,
         )
         return output.masked_fill(plan.blind, 0.0).to(queries.dtype)
@@ -108,6 +118,19 @@ class FlashAttention:
     def _plan(self, cache: PagedKV, metadata: AttentionMetadata) -> _Plan:
         block_rows = cache.keys.shape[1]
         return self._plans.get(metadata, block_rows, lambda: _make_plan(metadata, block_rows))
+
+
+def _wide_pages(
+    cache: PagedKV, block_table: torch.Tensor, dtype: torch.dtype
+) -> tuple[tuple[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Keys and values that the kernel can read, and the table [S, M] of their pages; a copy only of 8 bits."""
+    if cache.key_scales is None or cache.value_scales is None:
+        return (cache.keys, cache.values), block_table
+    pages = block_table.flatten()
+    keys = widen_rows(cache.keys[pages], cache.key_scales[pages], dtype)
+    values = widen_rows(cache.values[pages], cache.value_scales[pages], dtype)
+    copies = torch.arange(len(pages), dtype=torch.int32, device=pages.device)
+    return (keys, values), copies.view(block_table.shape)
 
 
 def _window_size(num_rows: int, metadata: AttentionMetadata, window: int) -> tuple[int, int]:

@@ -28,4 +28,4 @@ def quantize_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 def widen_rows(codes: torch.Tensor, scales: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The numbers [..., G, K] that ``codes`` [..., G, K] and ``scales`` [..., G] stand for."""
-    return codes.to(dtype) * scales.to(dtype)[..., None]
+    return codes.to(dtype).mul_(scales.to(dtype)[..., None])

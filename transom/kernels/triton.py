@@ -43,7 +43,8 @@ def store_rounded(
     largest = tl.max(tl.where(wide == wide, tl.abs(wide), float("inf")), 1)
     scale = tl.maximum(tl.div_rn(largest, CODE_LIMIT), SCALE_FLOOR)
     steps = tl.div_rn(wide, tl.broadcast_to(scale[:, None], wide.shape))
-    tl.store(codes, ((steps + ROUNDER) - ROUNDER).to(tl.int8), mask=mask)
+    steps = tl.where(steps == steps, (steps + ROUNDER) - ROUNDER, 0.0)
+    tl.store(codes, steps.to(tl.int8), mask=mask)
     tl.store(scales, scale, mask=head_mask)
 
 
