@@ -40,11 +40,11 @@ def store_rounded(
     A NaN counts as infinite here, since a maximum may pass it over.
     """
     wide = rows.to(tl.float32)
-    largest = tl.max(tl.where(wide == wide, tl.abs(wide), float("inf")), 1)
+    is_finite = tl.abs(wide) < float("inf")
+    largest = tl.max(tl.where(is_finite, tl.abs(wide), float("inf")), 1)
     scale = tl.maximum(tl.div_rn(largest, CODE_LIMIT), SCALE_FLOOR)
-    steps = tl.div_rn(wide, tl.broadcast_to(scale[:, None], wide.shape))
-    steps = tl.where(steps == steps, (steps + ROUNDER) - ROUNDER, 0.0)
-    tl.store(codes, steps.to(tl.int8), mask=mask)
+    steps = tl.div_rn(tl.where(is_finite, wide, 0.0), tl.broadcast_to(scale[:, None], wide.shape))
+    tl.store(codes, ((steps + ROUNDER) - ROUNDER).to(tl.int8), mask=mask)
     tl.store(scales, scale, mask=head_mask)
 
 
