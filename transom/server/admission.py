@@ -15,6 +15,7 @@ from starlette.websockets import WebSocket
 from transom.errors import TransomError
 from transom.server.handshake import Handshake, first_settings, read_handshake
 from transom.server.lifecycle import DrainingError
+from transom.server.problems import deny
 from transom.server.realtime import Origin, RealtimeConnection
 from transom.server.refusals import refusal_of
 from transom.server.resume.record import new_token
@@ -174,4 +175,4 @@ async def _refuse(websocket: WebSocket, services: Services, error: TransomError)
     refusal, reason = refusal_of(error, services.settings.retry_after_s)
     services.metrics.stream_refused(reason)
     logger.warning("refused a client", extra={"code": refusal.code, "status": refusal.status_code})
-    await websocket.send_denial_response(refusal.response())
+    await deny(websocket, refusal.response())

@@ -110,7 +110,7 @@ def _add_routes(app: FastAPI, services: Services, secrets: ClientSecrets, make_v
     @app.websocket("/{path:path}")
     async def nothing(websocket: WebSocket, path: str) -> None:
         message = f"there is no WebSocket at /{path[:80]}; they are at {' and '.join(WEBSOCKET_PATHS)}"
-        await websocket.send_denial_response(problems.problem(HTTPStatus.NOT_FOUND, "not_found", message))
+        await problems.deny(websocket, problems.problem(HTTPStatus.NOT_FOUND, "not_found", message))
 
 
 def _new_session(services: Services) -> OpenAISession:

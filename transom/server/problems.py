@@ -11,6 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.responses import Response
+from starlette.websockets import WebSocket
+
+from transom.server.limits import POLICY_VIOLATION
 
 REASONS = {
     400: "The request is malformed, or asks for something that does not exist here.",
@@ -120,3 +124,11 @@ async def _on_validation_error(request: Request, error: Exception) -> JSONRespon
 async def _on_bug(request: Request, error: Exception) -> JSONResponse:
     message = f"{request.method} {request.url.path} failed; the server's log has the traceback"
     return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "server_error", message)
+
+
+async def deny(websocket: WebSocket, response: Response) -> None:
+    """Answer an upgrade with ``response``; an ASGI server that can send none there answers 403."""
+    if "websocket.http.response" in websocket.scope.get("extensions", {}):
+        await websocket.send_denial_response(response)
+    else:
+        await websocket.close(POLICY_VIOLATION)
