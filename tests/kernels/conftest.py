@@ -13,6 +13,7 @@ from tests.kernels.varlen import VarlenStandIn
 from transom.kernels.backend import AttentionBackend
 from transom.kernels.cpu import CpuAttention
 from transom.kernels.flash import FlashAttention
+from transom.kernels.native import NativeAttention
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,13 @@ class Target:
     device: str
 
 
-def make_target(name: str) -> Target:
-    """FlashAttention is played by a stand-in."""
+def make_target(request: pytest.FixtureRequest) -> Target:
+    """FlashAttention is played by a stand-in; the native library is built."""
+    name = request.param
     if name == "cpu":
         return Target(CpuAttention(), "cpu")
+    if name == "native":
+        return Target(NativeAttention(request.getfixturevalue("native_library")), "cpu")
     if name == "flash":
         return Target(FlashAttention(VarlenStandIn()), "cpu")
     if find_spec("triton") is None:
@@ -36,16 +40,16 @@ def make_target(name: str) -> Target:
     return Target(TritonAttention(tile_keys=32), "cuda" if torch.cuda.is_available() else "cpu")
 
 
-@pytest.fixture(params=["cpu", "triton"])
+@pytest.fixture(params=["cpu", "native", "triton"])
 def target(request: pytest.FixtureRequest) -> Target:
     """A backend that takes pages of 16 rows."""
-    return make_target(request.param)
+    return make_target(request)
 
 
-@pytest.fixture(params=["cpu", "triton", "flash"])
+@pytest.fixture(params=["cpu", "native", "triton", "flash"])
 def any_target(request: pytest.FixtureRequest) -> Target:
     """Any backend; pages of 256 rows suit all."""
-    return make_target(request.param)
+    return make_target(request)
 
 
 @pytest.fixture(autouse=True)

@@ -106,7 +106,7 @@ def test_supported_backends_are_wrapped_in_their_own_block_sizes() -> None:
 
 
 def test_other_backends_are_refused_with_the_list() -> None:
-    with pytest.raises(NotImplementedError, match=r"'reference'.*cpu, flash, triton"):
+    with pytest.raises(NotImplementedError, match=r"'reference'.*cpu, native, flash, triton"):
         PooledAttention(ReferenceAttention(), POOL)
 
 

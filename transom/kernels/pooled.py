@@ -16,7 +16,7 @@ import torch
 
 from transom.kernels.backend import NO_SLOT, AttentionBackend, AttentionMetadata, BlockSize, MultipleOf, PagedKV
 
-POOLED_BACKENDS = ("cpu", "flash", "triton")
+POOLED_BACKENDS = ("cpu", "native", "flash", "triton")
 YOUNG_BACKENDS = ("triton",)
 
 logger = logging.getLogger(__name__)
