@@ -27,20 +27,25 @@ class Source:
 
 
 HUMAN_TRAIN, HUMAN_DEV, MORE = "human/train.tsv", "human/dev.tsv", "more/more.tsv"
+SYNTHETIC_TABLE = "synthetic/synthetic.tsv"  # written by training.synthesise
+SYNTHETIC, HELD_OUT, UNSEEN = "synthetic", "held-out", "unseen"
 
 # ``selects`` is the file of an archive's row, or the source of a single file's row
 SOURCES = (
-    Source("lsc5", MORE, "ls-train-clean-5", "CC BY 4.0", 0.36),
-    Source("cv1", MORE, "cv1-dev", "CC0", 0.24),
+    Source("lsc5", MORE, "ls-train-clean-5", "CC BY 4.0", 0.32),
+    Source("cv1", MORE, "cv1-dev", "CC0", 0.16),
     Source("ls100", MORE, "ls100-4spk", "CC BY 4.0", 0.10),
     Source("ls_train", HUMAN_TRAIN, "ls_train.opus", "CC BY 4.0", 0.10),
     Source("cvd", MORE, "cv-delta", "CC0", 0.09),
     Source("lj", HUMAN_TRAIN, "lj.opus", "public domain", 0.05),
-    Source("an4", MORE, "an4", "free for any use, Carnegie Mellon University", 0.03),
-    Source("asterisk", HUMAN_TRAIN, "asterisk.opus", "CC BY-SA 3.0", 0.02),
+    Source("an4", MORE, "an4", "free for any use, Carnegie Mellon University", 0.02),
+    Source("asterisk", HUMAN_TRAIN, "asterisk.opus", "CC BY-SA 3.0", 0.01),
     Source("vctk", HUMAN_TRAIN, "vctk.opus", "CC BY 4.0", 0.01),
+    Source("synth", SYNTHETIC_TABLE, SYNTHETIC, "Apache-2.0, BSD", 0.14),
     Source("ls_dev", HUMAN_DEV, "ls_dev.opus", "CC BY 4.0", 0.0),
     Source("lj_dev", HUMAN_DEV, "lj_dev.opus", "public domain", 0.0),
+    Source("synth_dev", SYNTHETIC_TABLE, HELD_OUT, "Apache-2.0, BSD", 0.0),
+    Source("unseen_dev", SYNTHETIC_TABLE, UNSEEN, "CC0", 0.0),
 )
 
 
