@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+
+from transom.layers.upload import upload
 
 
 class BlockLayout:
@@ -46,7 +49,7 @@ class BlockLayout:
                 keep += rows[count:]
                 first_block += count
             self._indices[num_carried] = (
-                torch.tensor(source, device=self._device),
-                torch.tensor(keep, device=self._device),
+                upload(np.array(source), self._device),
+                upload(np.array(keep), self._device),
             )
         return self._indices[num_carried]

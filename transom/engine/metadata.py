@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from transom.engine.batch import StreamRow
 from transom.kernels.backend import NO_SLOT, AttentionMetadata
+from transom.layers.upload import upload
 
 
 @dataclass(frozen=True)
@@ -53,10 +54,10 @@ class StepPlaces:
         """
         seq_lens = self.seq_lens(group, lag)
         return AttentionMetadata(
-            query_start=torch.from_numpy(self._query_start.astype(np.int32)).to(device),
-            seq_lens=torch.from_numpy(seq_lens).to(device),
-            block_table=torch.from_numpy(self.tables(group).blocks).to(device),
-            slots=torch.from_numpy(self.slots(group, lag)).to(device),
+            query_start=upload(self._query_start.astype(np.int32), device),
+            seq_lens=upload(seq_lens, device),
+            block_table=upload(self.tables(group).blocks, device),
+            slots=upload(self.slots(group, lag), device),
             max_query=int(self.counts.max()),
             max_seq=int(seq_lens.max()),
         )

@@ -26,6 +26,7 @@ from transom.engine.steady import SteadySteps
 from transom.kernels.backend import AttentionBackend
 from transom.kvcache.arena import KVArena
 from transom.kvcache.layout import CacheLayout
+from transom.layers.upload import upload
 
 
 class Runner:
@@ -51,7 +52,7 @@ class Runner:
 
     def set_state(self, row: int, state: EncoderState) -> None:
         """Begin a stream at ``row`` from a state of one row."""
-        self.forward.states.write(torch.tensor([row], device=self.model.device), state)
+        self.forward.states.write(upload(np.array([row]), self.model.device), state)
 
     @torch.inference_mode()
     def warm_up(self) -> None:
@@ -68,7 +69,7 @@ class Runner:
                 for row, token_id in zip(batch, self._steady.step(batch), strict=True)
             ]
         states = self.forward.states
-        rows = torch.tensor([row.row for row in batch], device=self.model.device)
+        rows = upload(np.array([row.row for row in batch]), self.model.device)
         audio, state = self.encode(batch, states.read(rows))
         hidden = self.decode(batch, audio)
         results = self._choose(batch, hidden)
@@ -80,8 +81,8 @@ class Runner:
         """Audio embeddings [N, D] of a batch and its streams' new state [S rows]."""
         places, device = StepPlaces(batch), self.model.device
         return self.forward.encode(
-            torch.from_numpy(self._windows(batch)).to(device),
-            torch.from_numpy(places.positions).to(device),
+            upload(self._windows(batch), device),
+            upload(places.positions, device),
             BlockLayout(places.counts.tolist(), device),
             state,
             self._places_of(places),
@@ -95,9 +96,9 @@ class Runner:
         delays = np.repeat([row.delay_tokens for row in batch], places.counts)
         return self.forward.decode(
             audio,
-            torch.tensor(token_ids, device=device),
-            torch.from_numpy(places.positions).to(device),
-            torch.from_numpy(delays).to(device),
+            upload(np.array(token_ids), device),
+            upload(places.positions, device),
+            upload(delays, device),
             self._places_of(places),
         )
 
@@ -124,7 +125,7 @@ class Runner:
         results = [RowResult()] * len(batch)
         if not wanted:
             return results
-        chosen = self.forward.choose(hidden[torch.from_numpy(last_rows[wanted]).to(hidden.device)])
+        chosen = self.forward.choose(hidden[upload(last_rows[wanted], hidden.device)])
         for index, token_id in zip(wanted, chosen.tolist(), strict=True):  # the step's only wait for the device
             results[index] = _result(token_id)
         return results
