@@ -6,8 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 {
-    echo "# Made by docker/lock.sh from pyproject.toml and constraints.txt: all that transom[vad] needs but torch."
-    uv pip compile --quiet --extra vad --constraint constraints.txt --python-version 3.11 --python-platform linux \
+    echo "# Made by docker/lock.sh from pyproject.toml and constraints.txt: all that transom[redis,vad] needs but torch."
+    uv pip compile --quiet --extra redis --extra vad --constraint constraints.txt --python-version 3.11 --python-platform linux \
         --no-emit-package torch --generate-hashes --no-annotate --no-header "$@" pyproject.toml
 } >docker/requirements.txt.new
 mv docker/requirements.txt.new docker/requirements.txt
