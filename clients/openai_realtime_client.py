@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Stream a recording or raw PCM from stdin to a realtime transcription server and print the words as they come.
 
-Speaks OpenAI's GA transcription dialect (``--dialect openai``) and vLLM's (``--dialect vllm``). Stands alone: needs
-websockets, soundfile, soxr and numpy, and jiwer for ``--reference``. Text goes to stdout, everything else to stderr.
+Speaks OpenAI's GA transcription dialect (``--dialect openai``) and vLLM's (``--dialect vllm``). Needs resumable.py
+beside it, websockets, soundfile, soxr and numpy, and jiwer for ``--reference``. Text goes to stdout, everything else
+to stderr.
 
     openai_realtime_client.py talk.flac --realtime --timing
     arecord -f S16_LE -r 16000 -c 1 -t raw | openai_realtime_client.py - --rate 16000
@@ -12,8 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
-import contextlib
 import json
 import os
 import re
@@ -23,25 +22,24 @@ import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import soundfile
 import soxr
 from numpy.typing import NDArray
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import ConnectionClosed, InvalidStatus, WebSocketException
+from websockets.exceptions import InvalidStatus, WebSocketException
 
-Event = dict[str, Any]
+try:
+    from clients.resumable import TURN_LOST, ClientError, Connection, Event
+except ModuleNotFoundError:  # run as a script
+    from resumable import TURN_LOST, ClientError, Connection, Event  # type: ignore[import-not-found, no-redef]
+
 Samples = NDArray[np.float32]
 VLLM_MODEL = "mistralai/Voxtral-Mini-4B-Realtime-2602"
 TRANSCRIPTION = "conversation.item.input_audio_transcription"
 DELAYS = ("minimal", "low", "medium", "high", "xhigh")
 STDIN_QUEUE_CHUNKS = 64
-
-
-class ClientError(Exception):
-    """Something that ends the program with a message and exit code 1."""
+EMPTY_COMMIT = "input_audio_buffer_commit_empty"
 
 
 @dataclass
@@ -110,12 +108,17 @@ class VllmDialect:
 Dialect = OpenAIDialect | VllmDialect
 
 
+def code_of(event: Event) -> str | None:
+    """The code of an error of either dialect."""
+    error = event.get("error")
+    code: str | None = (error if isinstance(error, dict) else event).get("code")
+    return code
+
+
 def describe_error(event: Event) -> str:
     """The message of an error event of either dialect."""
     error = event.get("error")
-    if isinstance(error, dict):
-        return f"{error.get('message')} ({error.get('code')})"
-    return f"{error} ({event.get('code')})"
+    return f"{error.get('message') if isinstance(error, dict) else error} ({code_of(event)})"
 
 
 def to_pcm16(samples: Samples) -> bytes:
@@ -182,7 +185,7 @@ async def paced(chunks: AsyncIterator[bytes], sample_rate: int) -> AsyncIterator
 class Transcription:
     """One conversation: sends and reads at the same time, prints as it reads, and keeps the clock."""
 
-    socket: ClientConnection
+    connection: Connection
     dialect: Dialect
     prints_json: bool
     started_at: float = 0.0
@@ -190,86 +193,87 @@ class Transcription:
     audio_sent_at: float | None = None
     first_text_at: float | None = None
     finished_at: float = 0.0
+    ended_number: int = 0  # of the connection in which the end was sent
     num_deltas: int = 0
     num_early_deltas: int = 0
-    turn_has_deltas: bool = False
+    turn_text: str = ""
+    printed: str = ""
     text: str = ""
 
     async def run(self, chunks: AsyncIterator[bytes]) -> None:
         """Send all chunks and read until the transcript is complete. Raises ClientError."""
-        greeting = await self._receive()
-        if greeting["type"] not in ("session.created", "transcription_session.created"):
-            raise ClientError(f"expected session.created, but the server began with {json.dumps(greeting)}")
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._send_all(chunks))
-                await self._read_all()
+                sending = tasks.create_task(self._send_all(chunks))
+                while not await self._read():
+                    pass
+                sending.cancel()
         except* ClientError as errors:
             raise errors.exceptions[0] from None
+        self.finished_at = time.monotonic()
 
     async def _send_all(self, chunks: AsyncIterator[bytes]) -> None:
-        await self._send(self.dialect.begin())
         self.started_at = time.monotonic()
         async for chunk in chunks:
-            if not chunk:  # a resampler may hold back all it got, and vLLM refuses an empty append
-                continue
-            await self._send([{"type": "input_audio_buffer.append", "audio": base64.b64encode(chunk).decode()}])
+            await self.connection.append(chunk)
             self.audio_seconds += len(chunk) / 2 / self.dialect.sample_rate
-        self.audio_sent_at = time.monotonic()
-        await self._send(self.dialect.end())
+        while True:  # again if the connection is lost before the end is answered
+            number = self.connection.number
+            await self.connection.append()
+            if number == self.connection.number:
+                self.ended_number, self.audio_sent_at = number, time.monotonic()
+                await self.connection.send(*self.dialect.end())
+            await self.connection.replaced(number)
 
-    async def _read_all(self) -> None:
-        is_complete = False
-        while not is_complete:
-            event = await self._receive()
-            if self.prints_json:
-                print(json.dumps(event, ensure_ascii=False), flush=True)
-            if event["type"] == "error":
-                raise ClientError(f"the server answered with an error: {describe_error(event)}")
-            self._take_delta(self.dialect.delta_of(event))
-            result = self.dialect.result_of(event)
-            if result is not None:
-                self._take_result(result)
-                is_complete = self.audio_sent_at is not None
-        self.finished_at = time.monotonic()
+    async def _read(self) -> bool:
+        """Take an event; whether the transcript is complete."""
+        event = await self.connection.receive()
+        if self.prints_json:
+            print(json.dumps(event, ensure_ascii=False), flush=True)
+        is_new = self.connection.num_missed == 0
+        self.connection.num_missed -= not is_new
+        is_last = is_new and self.ended_number == self.connection.number
+        code = code_of(event)
+        if code == TURN_LOST:
+            self.turn_text = ""
+            return False
+        if code == EMPTY_COMMIT and self.connection.number > 1:  # there was nothing to send again
+            return is_last
+        if event["type"] == "error":
+            raise ClientError(f"the server answered with an error: {describe_error(event)}")
+        self._take_delta(self.dialect.delta_of(event))
+        result = self.dialect.result_of(event)
+        if result is not None:
+            self._take_result(result)
+        return result is not None and is_last
 
     def _take_delta(self, delta: str | None) -> None:
         if not delta:
             return
-        self._print(delta)
-        self.turn_has_deltas = True
+        self.turn_text += delta
+        self._show(self.turn_text)
         self.num_deltas += 1
         self.num_early_deltas += self.audio_sent_at is None
         if self.first_text_at is None:
             self.first_text_at = time.monotonic()
 
     def _take_result(self, result: str) -> None:
-        self._print("\n" if self.turn_has_deltas else f"{result}\n")
-        self.turn_has_deltas = False
+        self._show(result)
+        if self.printed or self.connection.number == 1:  # else there was nothing to send again
+            self._print("\n")
+        self.turn_text = self.printed = ""
         self.text = f"{self.text} {result}".strip()
+
+    def _show(self, text: str) -> None:
+        """Print what is new of a turn's text, which after a loss may be told again from its beginning."""
+        if not self.printed.startswith(text):
+            is_more = text.startswith(self.printed)
+            self._print(text[len(self.printed) :] if is_more else f"\n{text}")
+            self.printed = text
 
     def _print(self, text: str) -> None:
         if not self.prints_json:
             print(text, end="", flush=True)
-
-    async def _send(self, events: list[Event]) -> None:
-        for event in events:
-            with told_if_closed():
-                await self.socket.send(json.dumps(event))
-
-    async def _receive(self) -> Event:
-        with told_if_closed():
-            event: Event = json.loads(await self.socket.recv())
-        return event
-
-
-@contextlib.contextmanager
-def told_if_closed() -> Iterator[None]:
-    """Say why the connection ended early."""
-    try:
-        yield
-    except ConnectionClosed as error:
-        raise ClientError(f"the server closed the connection before the transcript was complete: {error}") from error
 
 
 def timing_of(done: Transcription) -> str:
@@ -317,6 +321,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--delay", choices=DELAYS, help="of the text, openai dialect only (default: the model's)")
     parser.add_argument("--rate", type=int, default=16_000, help="of stdin, in Hz (default: %(default)s)")
     parser.add_argument("--chunk-ms", type=int, default=80, help="audio in one event (default: %(default)s)")
+    parser.add_argument("--resume", action="store_true", help="go on after a lost connection (Transom only)")
     parser.add_argument("--realtime", action="store_true", help="send a recording no faster than it was spoken")
     parser.add_argument("--json", action="store_true", help="print the server's events, one JSON object a line")
     parser.add_argument("--timing", action="store_true", help="say when the words came")
@@ -350,15 +355,15 @@ async def transcribe(options: argparse.Namespace) -> Transcription:
         chunks = file_chunks(audio, dialect.sample_rate, options.chunk_ms)
     if options.realtime:
         chunks = paced(chunks, dialect.sample_rate)
-    headers = {"Authorization": f"Bearer {options.api_key}"} if options.api_key else {}
     try:
-        # No ping timeout: behind minutes of audio that wait to be transcribed, a server's answer may come late.
-        async with connect(
-            url, max_size=None, compression=None, ping_timeout=None, additional_headers=headers
-        ) as socket:
-            transcription = Transcription(socket, dialect, options.json)
+        connection = Connection(url, options.api_key, dialect.sample_rate, dialect.begin(), options.resume)
+        await connection.open()
+        transcription = Transcription(connection, dialect, options.json)
+        try:
             await transcription.run(chunks)
-            return transcription
+        finally:
+            await connection.close()
+        return transcription
     except InvalidStatus as error:
         body = (error.response.body or b"").decode(errors="replace")
         raise ClientError(f"{url} refused with HTTP status {error.response.status_code}: {body}") from error

@@ -25,7 +25,7 @@ async def test_health_is_empty_and_models_are_listed(server: RunningServer) -> N
             health = await http.get(path)
             assert (health.status_code, health.content) == (200, b"")
         assert (await http.get("/healthz")).json() == {"status": "ok"}
-        assert (await http.get("/readyz")).json() == {"status": "ready", "resume": "none"}
+        assert (await http.get("/readyz")).json() == {"status": "ready", "resume": "replica"}
         assert (await http.get("/version")).json() == {"version": __version__}
         listed = (await http.get("/v1/models")).json()
         assert listed["object"] == "list"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +38,7 @@ class Admitted:
 
     connection: RealtimeConnection
     greeting: ServerEvent
-    missed: Iterable[str]
+    missed: Sequence[str]
     subprotocol: str | None
     journal: Journal | None
 
@@ -89,7 +89,7 @@ def _connect(
     handshake: Handshake,
     origin: Origin,
     token: str | None,
-    missed: Iterable[str] = (),
+    missed: Sequence[str] = (),
     taken: Taken | None = None,
 ) -> Admitted:
     resumed = None if taken is None else taken.record.wire_state
@@ -113,6 +113,7 @@ def _connect(
         "token": token,
         "keep_s": store.keep_s,
         "audio_ms": origin.heard_ms,
+        "missed": len(missed) + len(lost),
         "across_replicas": store.reach == "shared",
     }
     journal = store.begin(token, connection, taken)
