@@ -162,6 +162,10 @@ golden() { # NAME
     python3 -c 'import json, sys; print(json.load(open("tests/golden/transcripts.json"))[sys.argv[1]]["text"])' "$1"
 }
 
+resident_mib() {
+    awk '/^VmRSS:/ { print int($2 / 1024) }' "/proc/$server/status"
+}
+
 start_server() {
     local started=$EPOCHREALTIME
     (in_image "${entrypoint[@]}" "${command[@]}") >"$scratch/server.log" 2>&1 &
@@ -171,8 +175,11 @@ start_server() {
         ((EPOCHSECONDS - ${started%.*} < START_DEADLINE_S)) || fail "not ready in $START_DEADLINE_S s: $(cat "$scratch/server.log")"
         sleep 0.1
     done
+    local wall_ms=$(((${EPOCHREALTIME/./} - ${started/./}) / 1000)) stat
+    read -ra stat <"/proc/$server/stat"
+    local cpu_ms=$(((stat[13] + stat[14]) * 1000 / $(getconf CLK_TCK)))
     is_healthy || fail "the image's health check does not see that the server is ready"
-    say "ready $(((${EPOCHREALTIME/./} - ${started/./}) / 1000)) ms after its start"
+    say "ready $wall_ms ms after its start, $cpu_ms ms of processor time, $(resident_mib) MiB resident"
 }
 
 check_confinement() {
@@ -230,7 +237,7 @@ try_image() {
     start_server
     check_confinement
     check_transcripts
-    say "transcripts are the golden ones"
+    say "transcripts are the golden ones; $(resident_mib) MiB resident"
     check_drain
     say "SIGTERM lost nothing and gave exit code 0"
 }
@@ -257,7 +264,7 @@ main() {
     done
     say "the server in it"
     export began scratch root view START_DEADLINE_S
-    export -f fail say enter_root in_image is_healthy is_ready transcript golden start_server check_confinement check_transcripts \
+    export -f fail say enter_root in_image is_healthy is_ready transcript golden resident_mib start_server check_confinement check_transcripts \
         streams_active check_drain try_image
     unshare --mount --net --ipc --pid --fork --kill-child --mount-proc bash -c try_image
     say "its size"
