@@ -18,6 +18,8 @@ from transom.config import CacheConfig, EngineConfig, ModelConfig, Weights
 from transom.engine.build import LoadedModel, build_engine, load_model
 from transom.errors import ConfigError, WeightsError
 from transom.layers.linear import Fp16Linear, Int8Linear
+from transom.layers.native_linear import NativeInt8Linear
+from transom.native.build import FOLDER_VARIABLE
 from transom.weights.convert import convert
 from transom.weights.names import Layout
 
@@ -119,6 +121,23 @@ def test_a_machine_without_fbgemm_is_told(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr("transom.layers.linear.ENGINES", ("none",))
     with pytest.raises(ConfigError, match="need torch's FBGEMM"):
         load_model(tmp_path, "random", "cpu", weights="int8")
+
+
+def test_the_native_library_has_8_bits_of_its_own(
+    native_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_lively(CONFIGS["whisper"], tmp_path / "source")
+    convert(source, tmp_path / "out", "int8")
+    torchs = heard(load_model(source, "random", "cpu", weights="int8"))
+    monkeypatch.setenv(FOLDER_VARIABLE, str(native_folder))
+    monkeypatch.setattr("transom.layers.linear.ENGINES", ("none",))
+    with pytest.raises(ConfigError, match="need torch's FBGEMM"):
+        load_model(source, "random", "cpu", weights="fp16")
+    at_load = load_model(source, "random", "cpu", weights="int8", cpu_kernels="native")
+    assert isinstance(at_load.model.decoder.head, NativeInt8Linear)
+    tokens = heard(at_load)
+    assert heard(load_model(tmp_path / "out", "random", "cpu")) == tokens
+    assert sum(a == b for a, b in zip(torchs, tokens, strict=True)) > 0.8 * len(tokens)
 
 
 def test_folders_that_hold_something_else_than_they_say_are_refused(tmp_path: Path) -> None:

@@ -70,8 +70,8 @@ def load_model(
     tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
     _check_tokenizer(config, tokenizer, folder)
     library = choose_library(cpu_kernels, device)
-    if weights := rounding(weights, read_stored_weights(folder), device, dtype):
-        model = build_rounded_model(config, load_checkpoint(folder, config), weights)
+    if weights := rounding(weights, read_stored_weights(folder), device, dtype, library):
+        model = build_rounded_model(config, load_checkpoint(folder, config), weights, library)
         return LoadedModel(name, model, tokenizer, "float32", weights, library)
     dtype = dtype or default_dtype(config, device)
     tensors = load_checkpoint(folder, config, dtype=getattr(torch, dtype))

@@ -18,6 +18,8 @@ from transom.config import DType, ModelConfig, Weights
 from transom.engine.model import SpeechModel, lay_out
 from transom.errors import ConfigError
 from transom.layers.linear import Fp16Linear, Int8Linear, activation_levels, require_fbgemm
+from transom.layers.native_linear import NativeInt8Linear
+from transom.native.library import Library
 from transom.weights.names import LM_HEAD
 from transom.weights.quantize import EMBEDDING, matrix_names, rounded, scale_name, stored_shapes
 
@@ -35,8 +37,16 @@ class Job:
     bias: torch.Tensor | None
 
 
-def rounding(asked: Weights | None, stored: Weights | None, device: str, dtype: DType | None) -> Weights | None:
+def rounding(
+    asked: Weights | None,
+    stored: Weights | None,
+    device: str,
+    dtype: DType | None,
+    library: Library | None = None,
+) -> Weights | None:
     """How a model's weights are rounded: as asked for, or as its folder holds them; None for not at all.
+
+    The compiled ``library`` has layers of 8 bits of its own; all others are torch's.
 
     Raises ConfigError for what does not go together.
     """
@@ -50,16 +60,20 @@ def rounding(asked: Weights | None, stored: Weights | None, device: str, dtype: 
         raise ConfigError(f"{what} runs on the CPU only, not on {device}: use the original and leave out --weights")
     if dtype not in (None, "float32"):
         raise ConfigError(f"{what} computes in float32, not in {dtype}: leave out --dtype")
-    require_fbgemm()
+    if library is None or weights != "int8":
+        require_fbgemm()
     return weights
 
 
-def build_rounded_model(config: ModelConfig, tensors: Tensors, weights: Weights) -> SpeechModel:
+def build_rounded_model(
+    config: ModelConfig, tensors: Tensors, weights: Weights, library: Library | None = None
+) -> SpeechModel:
     """A float32 model on the CPU of ``tensors`` as stored, rounded or not; the embedding stays mapped.
 
     Raises WeightsError for weights that do not fit.
     """
-    activation_levels()  # finds out now, before there are threads
+    if library is None and weights == "int8":
+        activation_levels()  # finds out now, before there are threads
     shapes = stored_shapes(config, "fp16")
     matrices = set(matrix_names(config))
     model = lay_out(
@@ -74,7 +88,7 @@ def build_rounded_model(config: ModelConfig, tensors: Tensors, weights: Weights)
     # The largest first: what packing needs for a moment is then needed while the least is kept.
     jobs.sort(key=lambda job: -sum(prod(shapes[name]) for name in job.matrices))
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-        for job, layer in zip(jobs, pool.map(lambda job: _linear(job, tensors, weights), jobs), strict=True):
+        for job, layer in zip(jobs, pool.map(lambda job: _linear(job, tensors, weights, library), jobs), strict=True):
             setattr(job.parent, job.attribute, layer)
     assert not any(parameter.is_meta for parameter in model.parameters()), "a matrix has no place in the model"
     return model.eval()
@@ -109,12 +123,14 @@ def _joined_bias(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
     return torch.cat([torch.zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears])
 
 
-def _linear(job: Job, tensors: Tensors, weights: Weights) -> nn.Module:
+def _linear(job: Job, tensors: Tensors, weights: Weights, library: Library | None) -> nn.Module:
     parts = [rounded(name, tensors, weights) for name in job.matrices]
     weight = _joined([part[name] for part, name in zip(parts, job.matrices, strict=True)])
     if weights == "fp16":
         return Fp16Linear(weight, job.bias)
     scale = _joined([part[scale_name(name)] for part, name in zip(parts, job.matrices, strict=True)])
+    if library is not None:
+        return NativeInt8Linear(library, weight, scale, job.bias)
     return Int8Linear(weight, scale, job.bias)
 
 
