@@ -9,8 +9,9 @@ import pytest
 import soundfile
 
 from benchmarks.recordings import Recording, read_samples, read_table
-from benchmarks.streaming import hear_all, word_out_ms
+from benchmarks.streaming import hear, hear_all, word_out_ms
 from benchmarks.wer import run, subset, write_csv
+from benchmarks.wer_long import difference, listen, one_round, texts_of
 from benchmarks.word_errors import Counts, Latency, add_latencies, count_errors, english_normaliser, error_rate
 from tests.engines import tiny_engine, tones, transcribe
 from transom.engine.api import TextDelta
@@ -83,3 +84,27 @@ def test_a_run_reads_streams_and_scores(tmp_path: Path) -> None:
 
 def test_whispers_normaliser_makes_spellings_and_numbers_one() -> None:
     assert english_normaliser()("Mr. Colour's twenty-one") == "mister color is 21"
+
+
+def test_a_word_belongs_to_the_recording_heard_a_delay_before_and_only_growth_counts() -> None:
+    texts = texts_of(["a", "b", "c", "d"], [900.0, 2100.0, 4099.0, 4100.0], [0.0, 3000.0, 6000.0], delay_ms=1100)
+    assert texts == ["a b c", "d", ""]
+    steady = [Counts(1, 10), Counts(2, 10), Counts(0, 10)] * 5
+    assert difference(steady, steady) == (0.0, 0.0, 0.0)
+    value, low, high = difference(steady, [Counts(one.errors + 1, one.words) for one in steady])
+    assert (value, low, high) == pytest.approx((0.1, 0.1, 0.1))
+
+
+def test_rounds_of_one_stream_are_told_apart(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", tones(1.0, seed=1), 16_000)
+    recordings = [Recording(name, tmp_path / "a.wav", "one two") for name in ("x", "y", "z")]
+    samples, parts = one_round(recordings, seconds=3.0, pause_s=1.0)
+    assert [(part.recording.name, part.start_ms) for part in parts] == [("x", 0.0), ("y", 2000.0)]
+    assert len(samples) == 4 * 16_000
+    engine = tiny_engine()
+    engine.start()
+    rounds = listen(engine, samples, parts, rounds=3, delay_ms=480)
+    heard = hear(engine, np.tile(samples, 3), 480).text
+    engine.stop()
+    assert [[count.words for count in counts] for counts in rounds] == [[2, 2]] * 3
+    assert sum(count.errors for counts in rounds for count in counts) >= len(heard.split()) - 12
