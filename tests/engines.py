@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from tests.parity.offline import random_tensors, whisper_config
-from transom.config import CacheConfig, EngineConfig, ModelConfig
+from transom.config import CacheConfig, EngineConfig, KVCacheDType, ModelConfig
 from transom.engine.api import Engine, Event, InboxDrained, SessionOptions, TextDelta, TurnCompleted, TurnFailed
 from transom.engine.build import LoadedModel, build_engine
 from transom.engine.engine import Engine as ModelEngine
@@ -54,11 +54,12 @@ def tiny_engine(
     backend: AttentionBackend | None = None,
     unified: bool = False,
     cache_bytes: int = 64 << 20,
+    kv_cache_dtype: KVCacheDType = "auto",
 ) -> ModelEngine:
     """An engine on a tiny model, not started."""
     return build_engine(
         tiny_model(config),
-        CacheConfig(budget_bytes=cache_bytes, unified=unified, full_attention_tokens=1024),
+        CacheConfig(cache_bytes, unified=unified, full_attention_tokens=1024, dtype=kv_cache_dtype),
         EngineConfig(max_sessions=max_sessions),
         backend,
     )

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from transom.audio.mel import LogMel
-from transom.config import CacheConfig, DType
+from transom.config import CacheConfig, DType, KVCacheDType
 from transom.engine.batch import StreamRow
 from transom.engine.model import SpeechModel
 from transom.engine.runner import Runner
@@ -66,12 +66,13 @@ def make_runner(
     unified: bool = False,
     max_step_tokens: int = 64,
     num_rows: int = 1,
+    kv_cache_dtype: KVCacheDType = "auto",
 ) -> tuple[Runner, CacheManager]:
     """A runner with a cache for some streams."""
     backend = backend or CpuAttention()
     layout = plan_groups(
         model.config,
-        CacheConfig(budget_bytes=256 << 20, unified=unified, full_attention_tokens=4096),
+        CacheConfig(256 << 20, unified=unified, full_attention_tokens=4096, dtype=kv_cache_dtype),
         backend,
         dtype,
         StepLimits(max_step_tokens=max_step_tokens, prefix_tokens=0),

@@ -131,6 +131,11 @@ def test_a_backend_that_breaks_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> 
     assert "no compiler" in found_by(check_machine, "--device", "cpu")["attention cpu"].found
 
 
+def test_a_backend_is_tried_on_keys_and_values_of_8_bits_where_they_are_asked_for() -> None:
+    findings = found_by(check_machine, "--device", "cpu", "--kv-cache-dtype", "int8")
+    assert findings["attention cpu"].found.endswith("over keys and values of 8 bits; it is used")
+
+
 def test_a_backend_that_is_asked_for_must_work() -> None:
     findings = found_by(check_machine, "--device", "cpu", "--attention-backend", "flash")
     assert (findings["attention flash"].status, findings["attention cpu"].status) == ("fail", "ok")

@@ -40,6 +40,21 @@ def test_the_best_backend_is_chosen(
 
 
 @pytest.mark.parametrize(
+    ("name", "machine", "device", "chosen"),
+    [
+        (None, HOPPER, "cuda", "triton"),
+        (None, BARE_HOPPER, "cuda", "flash"),
+        (None, LAPTOP, "cpu", "cpu"),
+        ("flash", HOPPER, "cuda", "flash"),
+    ],
+)
+def test_8_bits_go_to_the_backend_that_reads_them_as_they_are(
+    name: str | None, machine: Machine, device: str, chosen: str
+) -> None:
+    assert choose_backend(name, device, HALF, (64,), machine, quantized=True) == chosen
+
+
+@pytest.mark.parametrize(
     ("name", "machine", "device", "dtype", "head_dims", "cause", "remedy"),
     [
         ("flash", LAPTOP, "cpu", HALF, (), "compute capability 8.0", "choose cpu"),

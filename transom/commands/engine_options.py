@@ -8,12 +8,13 @@ import re
 from pathlib import Path
 
 from transom.commands.values import OFF, memory, off_or, positive, positive_number
-from transom.config import CacheConfig, CpuKernels, DType, EngineConfig, Weights
+from transom.config import CacheConfig, CpuKernels, DType, EngineConfig, KVCacheDType, Weights
 from transom.engine.api import Engine
 from transom.errors import ConfigError
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
 WEIGHTS: tuple[Weights, ...] = ("fp16", "int8")
+KV_CACHE_DTYPES: tuple[KVCacheDType, ...] = ("auto", "int8")
 CPU_KERNELS: tuple[CpuKernels, ...] = ("auto", "torch", "native")
 # OpenMP threads that spin while they wait starve everything else on a shared machine; read when torch is loaded.
 PASSIVE_THREADS = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
@@ -30,6 +31,13 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
         "--weights",
         choices=WEIGHTS,
         help="round matrices to 16 or 8 bits, on a CPU only (default: as the folder holds them)",
+    )
+    group.add_argument(
+        "--kv-cache-dtype",
+        choices=KV_CACHE_DTYPES,
+        default="auto",
+        help="of keys and values; int8: nearly twice the streams of 16 bits, or four times those of 32, in the same "
+        "memory; auto: as --dtype (default: %(default)s)",
     )
     group.add_argument("--attention-backend", metavar="NAME", help="cpu, triton or flash (default: the fastest here)")
     group.add_argument(
@@ -100,7 +108,9 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
         max_load=args.max_load,
         max_graph_streams=args.cuda_graphs,
     )
-    cache = CacheConfig(args.cache_memory, full_attention_tokens=args.full_attention_tokens)
+    cache = CacheConfig(
+        args.cache_memory, full_attention_tokens=args.full_attention_tokens, dtype=args.kv_cache_dtype
+    )
     return build_engine(loaded, cache, config)
 
 

@@ -98,7 +98,12 @@ def build_engine(
     if loaded.library:
         precision = f"{precision}, {loaded.library.description}"
     heads = (model.config.encoder.head_dim, model.config.decoder.head_dim)
-    backend = backend or select_backend(config.attention_backend, model.device, model.dtype, heads)
+    quantized = cache_config.dtype == "int8"
+    if quantized:
+        precision = f"{precision}, int8 keys and values"
+    backend = backend or select_backend(
+        config.attention_backend, model.device, model.dtype, heads, quantized=quantized
+    )
     layout = make_layout(loaded, cache_config, config, backend, prompt)
     max_sessions = min(config.max_sessions, streams_that_fit(layout))
     if max_sessions < config.max_sessions:

@@ -1,6 +1,7 @@
 """Which attention backend runs: flash on CUDA in half precision, else triton on CUDA, else cpu; or the user's choice.
 
-A choice that the machine, dtype or model cannot run is an error with a remedy, never a silent change of backend.
+With keys and values in 8 bits triton comes before flash, which can only read them widened to 16. A choice that the
+machine, dtype or model cannot run is an error with a remedy, never a silent change of backend.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from transom.kernels.backend import AttentionBackend
 SUPPORTED_BACKENDS = ("flash", "triton", "cpu")
 ENVIRONMENT_VARIABLE = "TRANSOM_ATTENTION_BACKEND"
 PREFERENCES = {"cuda": ("flash", "triton"), "cpu": ("cpu",)}
+PREFERENCES_8_BITS = PREFERENCES | {"cuda": ("triton", "flash")}
 
 
 @dataclass(frozen=True)
@@ -40,27 +42,40 @@ class Machine:
 
 
 def select_backend(
-    name: str | None, device: torch.device | str, dtype: torch.dtype, head_dims: Sequence[int] = ()
+    name: str | None,
+    device: torch.device | str,
+    dtype: torch.dtype,
+    head_dims: Sequence[int] = (),
+    *,
+    quantized: bool = False,
 ) -> AttentionBackend:
     """The backend called ``name``, or by ``TRANSOM_ATTENTION_BACKEND``, or the best for device, dtype and heads.
 
-    Raises BackendError if it cannot run.
+    ``dtype`` is the model's; ``quantized`` keys and values have 8 bits. Raises BackendError if it cannot run.
     """
     device = torch.device(device)
     wanted = name or os.environ.get(ENVIRONMENT_VARIABLE) or None
-    return _build(choose_backend(wanted, device.type, dtype, head_dims, Machine.detect(device)))
+    machine = Machine.detect(device)
+    return _build(choose_backend(wanted, device.type, dtype, head_dims, machine, quantized=quantized))
 
 
 def choose_backend(
-    name: str | None, device_type: str, dtype: torch.dtype, head_dims: Sequence[int], machine: Machine
+    name: str | None,
+    device_type: str,
+    dtype: torch.dtype,
+    head_dims: Sequence[int],
+    machine: Machine,
+    *,
+    quantized: bool = False,
 ) -> str:
     """The name of the backend that runs. Raises BackendError with cause and remedy if none can."""
     supported = ", ".join(SUPPORTED_BACKENDS)
     if name is not None and name not in SUPPORTED_BACKENDS:
         raise BackendError(f"unknown attention backend {name!r}: choose one of {supported}")
-    if device_type not in PREFERENCES:
+    preferences = PREFERENCES_8_BITS if quantized else PREFERENCES
+    if device_type not in preferences:
         raise BackendError(f"no attention backend runs on device {device_type!r}: use device cuda or cpu")
-    candidates = PREFERENCES[device_type] if name is None else (name,)
+    candidates = preferences[device_type] if name is None else (name,)
     obstacles = []
     for candidate in candidates:
         obstacle = _obstacle(candidate, device_type, dtype, head_dims, machine)

@@ -124,6 +124,20 @@ def add_tile(
     return higher, total, mixed
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def load_scales(
+    key_scales: tl.tensor, value_scales: tl.tensor, place: tl.tensor, exists: tl.tensor, scale_log2: tl.tensor
+) -> tl.tensor:
+    """What ``add_tile`` multiplies by, for keys whose scales are at ``place`` [tile_n].
+
+    The largest scale of the values is taken out, so that no weight times a scale is too small for 16 bits.
+    """
+    key_scale = tl.load(key_scales + place, mask=exists, other=0.0) * scale_log2
+    value_scale = tl.load(value_scales + place, mask=exists, other=0.0)
+    unit = tl.maximum(tl.max(value_scale, 0), SCALE_FLOOR)
+    return key_scale[None, :], (value_scale / unit)[None, :], unit
+
+
 @triton.jit(do_not_specialize=["table_stride"])  # type: ignore[untyped-decorator]
 def attend_kernel(
     output: tl.tensor,
@@ -174,16 +188,12 @@ def attend_kernel(
         q = tl.load(
             queries + global_row * query_stride_row + head * query_stride_head + dim[None, :], mask=in_tile, other=0.0
         )
-        if upcast:
-            q = q.to(tl.float32)
-        elif key_scales is None:
-            q = q.to(key_pages.dtype.element_ty)
+        stored = key_pages if key_scales is None else queries
+        q = q.to(tl.float32 if upcast else stored.dtype.element_ty)
 
         standing = tl.load(seq_lens + stream) - num_queries
         end_key = standing + tl.minimum(num_queries, (tl.program_id(0) * tile_m + tile_m - 1) // group + 1)
-        first_key = 0
-        if window >= 0:
-            first_key = tl.maximum(0, standing + first_query - window + 1)
+        first_key = tl.maximum(0, standing + first_query - window + 1) if window >= 0 else 0
         position = standing + query  # of each row among the keys
 
         highest = tl.full([tile_m], -float("inf"), tl.float32)
@@ -195,25 +205,16 @@ def attend_kernel(
             page = tl.load(block_table + stream * table_stride + key // block_rows, mask=exists, other=0).to(tl.int64)
             offset = page * page_stride + key % block_rows * page_stride_row + kv_head * page_stride_head
             in_page = exists[:, None] & (dim < head_dim)[None, :]
-            k = tl.load(key_pages + offset[:, None] + dim[None, :], mask=in_page, other=0.0)
-            v = tl.load(value_pages + offset[:, None] + dim[None, :], mask=in_page, other=0.0)
-            if upcast or key_scales is not None:
-                k = k.to(q.dtype)
-                v = v.to(q.dtype)
-
+            k = tl.load(key_pages + offset[:, None] + dim[None, :], mask=in_page, other=0.0).to(q.dtype)
+            v = tl.load(value_pages + offset[:, None] + dim[None, :], mask=in_page, other=0.0).to(q.dtype)
             visible = exists[None, :] & (key[None, :] <= position[:, None])
             if window >= 0:
                 visible &= key[None, :] > position[:, None] - window
+            key_scale, value_scale, unit = scale_log2, 1.0, 1.0
             if key_scales is not None:
                 place = page * scale_stride + key % block_rows * scale_stride_row + kv_head
-                key_scale = tl.load(key_scales + place, mask=exists, other=0.0) * scale_log2
-                value_scale = tl.load(value_scales + place, mask=exists, other=0.0)
-                unit = tl.maximum(tl.max(value_scale, 0), SCALE_FLOOR)  # so that no weight is too small for 16 bits
-                highest, total, mixed = add_tile(
-                    highest, total, mixed, q, k, v, visible, key_scale[None, :], (value_scale / unit)[None, :], unit
-                )
-            else:
-                highest, total, mixed = add_tile(highest, total, mixed, q, k, v, visible, scale_log2, 1.0, 1.0)
+                key_scale, value_scale, unit = load_scales(key_scales, value_scales, place, exists, scale_log2)
+            highest, total, mixed = add_tile(highest, total, mixed, q, k, v, visible, key_scale, value_scale, unit)
 
         mixed = mixed / tl.where(total == 0.0, 1.0, total)[:, None]
         target = output + global_row * output_stride_row + head * output_stride_head + dim[None, :]
@@ -222,11 +223,16 @@ def attend_kernel(
 
 @dataclass(frozen=True)
 class Tiles:
-    """The shape of a program: query rows and keys at once, and the warps that share them."""
+    """The shape of a program: query rows and keys at once, and the warps of 32 threads that share them."""
 
     rows: int
     keys: int
     warps: int
+
+
+def num_warps(tiles: Tiles, warp_threads: int) -> int:
+    """Warps of a program where a warp has so many threads: AMD's have 64, and more of them would spill."""
+    return max(4, tiles.warps * 32 // warp_threads)
 
 
 def choose_tiles(num_rows: int, head_dim: int, dtype: torch.dtype, *, quantized: bool) -> Tiles:
@@ -269,6 +275,7 @@ class TritonAttention:
 
     def __init__(self, tile_keys: int | None = None) -> None:
         self._tile_keys = tile_keys
+        self._warp_threads = 64 if torch.version.hip else 32
         self.is_interpreted = not isinstance(attend_kernel, triton.JITFunction)
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
@@ -334,7 +341,7 @@ class TritonAttention:
                 *_page_strides(cache),
                 *_scale_strides(cache),
                 **constants,
-                num_warps=tiles.warps,
+                num_warps=num_warps(tiles, self._warp_threads),
                 num_stages=PIPELINE_STAGES,
                 enable_fp_fusion=True,
             )

@@ -17,7 +17,13 @@ from transom.config import CpuKernels
 from transom.errors import BackendError, ConfigError
 from transom.kernels.backend import AttentionBackend, AttentionMetadata, MultipleOf, PagedKV
 from transom.kernels.reference import ReferenceAttention
-from transom.kernels.select import ENVIRONMENT_VARIABLE, PREFERENCES, SUPPORTED_BACKENDS, select_backend
+from transom.kernels.select import (
+    ENVIRONMENT_VARIABLE,
+    PREFERENCES,
+    PREFERENCES_8_BITS,
+    SUPPORTED_BACKENDS,
+    select_backend,
+)
 from transom.native.build import library_path
 from transom.native.library import choose_library, load
 
@@ -40,7 +46,8 @@ def check_machine(args: argparse.Namespace) -> Iterator[Check]:
     yield Check("device", "ok", f"{device} is used")
     yield from (_dtype(name, device, is_wanted=name == args.dtype) for name in DTYPES)
     yield _native(args.cpu_kernels, device)
-    yield from _backends(args.attention_backend or os.environ.get(ENVIRONMENT_VARIABLE), device, args.dtype)
+    wanted = args.attention_backend or os.environ.get(ENVIRONMENT_VARIABLE)
+    yield from _backends(wanted, device, args.dtype, quantized=args.kv_cache_dtype == "int8")
 
 
 def default_device() -> str:
@@ -104,12 +111,12 @@ def _native(asked: CpuKernels, device: str) -> Check:
     return Check("native kernels", "ok", f"{library.path}, {library.description}; {use}")
 
 
-def _backends(wanted: str | None, device: str, dtype: str | None) -> Iterator[Check]:
+def _backends(wanted: str | None, device: str, dtype: str | None, *, quantized: bool) -> Iterator[Check]:
     device_type = torch.device(device).type
-    preferred = (wanted,) if wanted else PREFERENCES[device_type]
+    preferred = (wanted,) if wanted else (PREFERENCES_8_BITS if quantized else PREFERENCES)[device_type]
     is_found = False
     for name in (*preferred, *(name for name in SUPPORTED_BACKENDS if name not in preferred)):
-        check = _backend(name, device, dtype or ("float32" if device_type == "cpu" else "bfloat16"))
+        check = _backend(name, device, dtype or ("float32" if device_type == "cpu" else "bfloat16"), quantized)
         is_needed = name in preferred and not is_found
         if check.status == "ok" and is_needed:
             is_found = True
@@ -121,24 +128,25 @@ def _backends(wanted: str | None, device: str, dtype: str | None) -> Iterator[Ch
         yield Check("attention", "fail", f"no backend works on {device}", "choose another --device or --dtype")
 
 
-def _backend(name: str, device: str, dtype: str) -> Check:
+def _backend(name: str, device: str, dtype: str, quantized: bool) -> Check:
     label = f"attention {name}"
     try:
         backend = select_backend(name, device, getattr(torch, dtype), (HEAD_DIM,))
     except BackendError as error:
         return Check(label, "off", str(error))
     try:
-        difference = _difference_from_reference(backend, device, getattr(torch, dtype))
+        difference = _difference_from_reference(backend, device, getattr(torch, dtype), quantized)
     except Exception as error:  # noqa: BLE001 - compilers and drivers raise what they like, and it is the finding
         first = (str(error).strip() or type(error).__name__).splitlines()[0]
         return Check(label, "warn", f"fails on {device}: {first}", "choose another --attention-backend, or repair it")
     if not difference <= TOLERANCE[dtype]:
         found = f"differs from the reference by {difference:.3g} in {dtype}"
         return Check(label, "warn", found, "do not use it here: choose another --attention-backend")
-    return Check(label, "ok", f"agrees with the reference on {device} in {dtype}")
+    stored = " over keys and values of 8 bits" if quantized else ""
+    return Check(label, "ok", f"agrees with the reference on {device} in {dtype}{stored}")
 
 
-def _difference_from_reference(backend: AttentionBackend, device: str, dtype: torch.dtype) -> float:
+def _difference_from_reference(backend: AttentionBackend, device: str, dtype: torch.dtype, quantized: bool) -> float:
     """The largest difference of one small step."""
     size = backend.supported_block_sizes[0]
     outputs = []
@@ -150,11 +158,18 @@ def _difference_from_reference(backend: AttentionBackend, device: str, dtype: to
         queries, keys, values = (
             torch.randn(NUM_ROWS, NUM_HEADS, HEAD_DIM, generator=generator).to(where, dtype) for _ in range(3)
         )
-        cache = PagedKV(*(torch.zeros(1, block_rows, NUM_HEADS, HEAD_DIM, dtype=dtype, device=where) for _ in "kv"))
+        cache = _empty_cache(block_rows, dtype, where, quantized)
         metadata = _one_stream(where)
         attention.write(keys, values, cache, metadata)
         outputs.append(attention.attend(queries, cache, metadata, window=-1, scale=HEAD_DIM**-0.5).cpu().float())
     return float((outputs[0] - outputs[1]).abs().max())
+
+
+def _empty_cache(block_rows: int, dtype: torch.dtype, device: str, quantized: bool) -> PagedKV:
+    shape = (1, block_rows, NUM_HEADS, HEAD_DIM)
+    stored = torch.int8 if quantized else dtype
+    pages = [torch.zeros(shape, dtype=stored, device=device) for _ in "kv"]
+    return PagedKV(*pages, *(torch.zeros(shape[:-1], device=device) for _ in "kv" if quantized))
 
 
 def _one_stream(device: str) -> AttentionMetadata:
