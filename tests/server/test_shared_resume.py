@@ -108,7 +108,7 @@ async def test_only_the_key_that_began_a_session_finds_it(redis: Redis, token: s
 async def test_the_token_is_stored_nowhere(redis: Redis) -> None:
     async with replicas(redis) as (first, _):
         await first.begin("token", Live()).flush()
-        [key] = [key for key in redis.client.scan_iter() if not key.endswith(":frames")]
+        [key] = [key for key in redis.client.scan_iter("transom:resume:*") if not key.endswith(":frames")]
         assert hashlib.sha256(b"token").hexdigest() in key
         assert "token" not in key + str(redis.client.hgetall(key))
 
@@ -120,7 +120,7 @@ async def test_records_expire_and_hold_no_more_than_the_last_frames(redis: Redis
         for number in range(30):
             live.tell(f"frame {number:04d}")
             assert await journal.flush()
-        hash_key, list_key = sorted(redis.client.scan_iter())
+        hash_key, list_key = sorted(redis.client.scan_iter("transom:resume:*"))
         assert redis.client.llen(list_key) == live.frames.num_kept == 10
         for key in (hash_key, list_key):
             assert 60_000 < redis.client.pttl(key) <= 75_000  # a live one outlives the next refreshment
@@ -140,7 +140,7 @@ async def test_a_session_that_ended_well_is_gone(redis: Redis) -> None:
         assert await journal.flush()
         journal.close(None)
         await journal.written()
-        assert list(redis.client.scan_iter()) == []
+        assert list(redis.client.scan_iter("transom:resume:*")) == []
         with pytest.raises(ResumeError, match="no session to resume"):
             await second.take("token", "key")
 

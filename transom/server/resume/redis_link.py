@@ -25,6 +25,7 @@ from transom.errors import ConfigError
 ANSWER_S = 0.5
 PROBE_INTERVAL_S = 1.0
 MAX_BATCH = 256
+PROBE_KEY = "transom:probe"  # written, not only asked for: a Redis without memory answers and takes nothing
 FAILURES = (RedisError, OSError)  # TimeoutError is an OSError
 
 logger = logging.getLogger(__name__)
@@ -122,7 +123,7 @@ class RedisLink:
 
     async def _probe(self) -> None:
         try:
-            await self._client.ping()
+            await self._client.set(PROBE_KEY, "", px=1000)
         except FAILURES as error:
             self._fail(error)
         else:
