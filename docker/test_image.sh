@@ -243,7 +243,8 @@ try_image() {
 }
 
 clean_up() {
-    [[ -n ${SCRATCH:-} ]] || { storage rm --all >/dev/null 2>&1 || true; rm -rf "$scratch"; }
+    storage rm --all >"$scratch/clean_up.log" 2>&1 || cat "$scratch/clean_up.log" >&2 # it unmounts them, too
+    [[ -n ${SCRATCH:-} ]] || rm -rf "$scratch"
 }
 
 main() {

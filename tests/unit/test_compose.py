@@ -113,7 +113,27 @@ def test_targets_volumes_and_ports_are_those_of_the_image(services: dict[str, Se
     assert "VOLUME /models\nEXPOSE 8000\n" in dockerfile
 
 
+def test_every_file_that_is_mounted_is_there(services: dict[str, Service]) -> None:
+    mounted = [volume.split(":") for service in services.values() for volume in service.get("volumes", [])]
+    files = [source for source, *_ in mounted if source.startswith("./")]
+    assert len(files) >= 6
+    assert [source for source in files if not (FOLDER / source).is_file()] == []
+    assert all(mode == ["ro"] for source, _, *mode in mounted if source.startswith("./"))
+
+
 def test_every_variable_is_explained_at_the_head() -> None:
     head = "".join(line for line in compose_text().splitlines(keepends=True) if line.startswith("#"))
     names = {match[1] for match in DEFAULT.finditer(compose_text()) if match[1].startswith("TRANSOM_")}
     assert {name for name in names if name not in head} == {"TRANSOM_API_KEY_FILE"}
+
+
+def test_the_balancer_asks_where_the_replicas_are(services: dict[str, Service]) -> None:
+    config = (FOLDER / "haproxy.cfg").read_text()
+    template = re.search(r"server-template \w+ 1-(\d+) (\w+):(\d+) ", config)
+    assert template, "haproxy.cfg names its servers in another way"
+    assert template[2] == "replica"
+    assert template[3] == services["cpu"]["ports"][0].rpartition(":")[2]
+    assert services["replica"]["deploy"]["replicas"] <= int(template[1])
+    stop = re.search(r"hard-stop-after (\d+)s", config)
+    assert stop, "a balancer that waits for ever is killed by Docker"
+    assert int(stop[1]) < int(services["balancer"]["stop_grace_period"].removesuffix("s"))

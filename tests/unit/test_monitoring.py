@@ -85,10 +85,11 @@ def test_panels_do_not_overlap() -> None:
 def test_prometheus_finds_the_servers_that_compose_runs() -> None:
     services = yaml.safe_load((FOLDER.parent / "compose.yaml").read_text())["services"]
     config = yaml.safe_load((FOLDER / "prometheus.yaml").read_text())
-    (job,) = config["scrape_configs"]
-    (found,) = job["dns_sd_configs"]
+    (found,), (balancer,) = (job["dns_sd_configs"] for job in config["scrape_configs"])
     assert set(found["names"]) == {name for name, service in services.items() if "build" in service}
     assert found["port"] == 8000
+    assert balancer["names"] == ["balancer"]
+    assert f"bind :{balancer['port']}" in (FOLDER.parent / "haproxy.cfg").read_text()
     for rule in config["rule_files"]:
         assert f"./monitoring/{rule}:/etc/prometheus/{rule}:ro" in services["prometheus"]["volumes"]
 
