@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from http import HTTPStatus
+from itertools import product
 from typing import Literal, get_args
 
 from fastapi import APIRouter, Request, Response
@@ -81,6 +82,11 @@ class Metrics:
         )
         self._audio = Counter("transom_audio_received_seconds", "Audio received", by_dialect, registry=registry)
         self._turns = Counter("transom_turns", "Turns answered", ("dialect", "outcome"), registry=registry)
+        # Prometheus sees no increase where a counter appears, so the first refusal and failure would be missed.
+        for reason in get_args(RefusalReason):
+            self._refused.labels(reason)
+        for dialect, outcome in product(get_args(DialectName), get_args(Outcome)):
+            self._turns.labels(dialect, outcome)
         self._first_text = Histogram(
             "transom_first_text_seconds",
             "From a turn's first sample to its first text",
