@@ -13,7 +13,6 @@ import logging
 import math
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict
 from ray import serve
 from ray.exceptions import RayError
 from ray.serve.context import _get_global_client
@@ -27,21 +26,11 @@ from transom.server.logs import configure_logs
 REPLICA_HEADER = "Transom-Replica"
 # Beyond the places of its engine, a replica takes requests that need none, and refuses clients itself, with our 503.
 SPARE_REQUESTS = 8
-TARGET_SHARE = 0.7
 # What docs/settings.md asks of everybody who stops a server, and the time until a replica sees that it is to stop.
 STOP_MARGIN_S = 15
 STATE_PERIOD_S = 2.0
 
 logger = logging.getLogger(__name__)
-
-
-class Scale(BaseModel):
-    """The ``args`` of the application in the configuration of Serve."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    min_replicas: int = 1
-    max_replicas: int = 1
 
 
 class ReplicaHeader:
@@ -105,8 +94,9 @@ def _state_of(replica: str) -> str | None:
 
 
 def build(args: dict[str, Any]) -> serve.Application:
-    """The application; ``args`` are those of :class:`Scale`."""
-    scale = Scale.model_validate(args)
+    """The application; it takes no ``args``, because a change of theirs would replace all replicas."""
+    if args:
+        raise ValueError(f"Transom takes no args from Serve's configuration, but its environment: {', '.join(args)}")
     options = read_options()
     return (
         serve.deployment(serve.ingress()(Transcriber))
@@ -115,11 +105,6 @@ def build(args: dict[str, Any]) -> serve.Application:
             max_queued_requests=options.max_sessions,
             graceful_shutdown_timeout_s=math.ceil(options.drain_delay_s + options.drain_timeout_s) + STOP_MARGIN_S,
             graceful_shutdown_wait_loop_s=1,
-            autoscaling_config={
-                "min_replicas": scale.min_replicas,
-                "max_replicas": scale.max_replicas,
-                "target_ongoing_requests": max(1.0, TARGET_SHARE * options.max_sessions),
-            },
         )
         .bind()
     )

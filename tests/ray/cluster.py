@@ -27,6 +27,7 @@ START_TIMEOUT_S = 150
 COMMAND_TIMEOUT_S = 60
 OBJECT_STORE_BYTES = 80 << 20
 PLACES = 6
+TARGET = 4
 DRAIN_TIMEOUT_S = 3
 # Replicas reserve their four cores from Ray's count, whatever the machine has, and run one thread each.
 ENVIRONMENT = {
@@ -60,11 +61,15 @@ class Cluster:
     def realtime_url(self) -> str:
         return f"ws://127.0.0.1:{self.http_port}/v1/realtime"
 
-    def deploy(self, num_replicas: int) -> None:
-        """Give Serve the configuration, with as many replicas."""
+    def deploy(self, min_replicas: int, max_replicas: int | None = None) -> None:
+        """Give Serve the configuration, with so many replicas, or with leave to choose."""
         config = yaml.safe_load(CONFIG.read_text())
         config["http_options"] |= {"host": "127.0.0.1", "port": self.http_port}
-        config["applications"][0]["args"] = {"min_replicas": num_replicas, "max_replicas": num_replicas}
+        config["applications"][0]["deployments"][0]["autoscaling_config"] |= {
+            "min_replicas": min_replicas,
+            "max_replicas": max_replicas or min_replicas,
+            "target_ongoing_requests": TARGET,
+        }
         path = self.folder / "serve_config.yaml"
         path.write_text(yaml.safe_dump(config))
         self.run("serve", "run", "--non-blocking", "--address", self.address, str(path))
@@ -73,6 +78,12 @@ class Cluster:
         """Process id and state of each replica that Serve has."""
         lines = self.run("python", "-m", "tests.ray.replicas", self.address).splitlines()
         return {name: (pid, state) for name, (pid, state) in json.loads(lines[-1]).items()}
+
+    def wait_until_alone(self) -> None:
+        """Ask until there is one replica."""
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while len(replicas := self.replicas()) != 1:
+            assert time.monotonic() < deadline_s, replicas
 
     def run(self, program: str, *arguments: str) -> str:
         """Run a program of Ray's environment from the root of the repository; what it prints."""

@@ -12,7 +12,8 @@ from ray.serve.context import _get_global_client
 def main(address: str) -> None:
     ray.init(address=address, namespace="serve", log_to_driver=False, logging_level="error")
     applications = _get_global_client().get_serve_details()["applications"]
-    replicas = applications["transom"]["deployments"]["Transcriber"]["replicas"]
+    deployments = applications["transom"]["deployments"]  # none while Serve reads a new configuration
+    replicas = [replica for deployment in deployments.values() for replica in deployment["replicas"]]
     print(json.dumps({replica["replica_id"]: [replica["pid"], replica["state"]] for replica in replicas}))
 
 

@@ -157,3 +157,14 @@ async def test_a_stopped_replica_tells_its_sessions_their_text_and_that_it_goes(
             else:
                 assert end.cancel()
         assert await asyncio.gather(*map(rest_of, staying)) == [session.golden for session in staying]
+
+
+async def test_sessions_beyond_the_target_bring_another_replica(running_cluster: Cluster) -> None:
+    cluster = running_cluster
+    cluster.deploy(1)
+    cluster.wait_until_alone()
+    cluster.deploy(1, 2)
+    async with sessions(cluster, PLACES) as opened:
+        (first,) = {session.replica for session in opened}
+        await asyncio.to_thread(cluster.wait_for_answers_of, 1, {first})
+        assert await asyncio.gather(*map(rest_of, opened)) == [session.golden for session in opened]
