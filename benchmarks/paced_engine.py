@@ -21,7 +21,9 @@ from transom.config import TOKEN_MS, CacheConfig, DType, EngineConfig, ModelConf
 from transom.engine.api import SessionOptions, StepReport
 from transom.engine.build import LoadedModel, build_engine
 from transom.engine.engine import Engine
+from transom.engine.graphs import uncaptured
 from transom.engine.model import build_model
+from transom.engine.runner import Runner
 from transom.engine.session import Session
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.shapes import expected_shapes
@@ -46,11 +48,16 @@ def random_model(config: ModelConfig, device: str, dtype: DType) -> LoadedModel:
     return LoadedModel("random", build_model(config, tensors, torch.device(device)), tokenizer, dtype)
 
 
-def random_engine(loaded: LoadedModel, num_streams: int, cache_bytes: int, backend: str | None) -> Engine:
-    """An engine that is stepped by hand, warm. It may hold fewer streams than asked for: see its ``info``."""
-    engine = build_engine(
-        loaded, CacheConfig(budget_bytes=cache_bytes), EngineConfig(num_streams, attention_backend=backend)
-    )
+def random_engine(loaded: LoadedModel, cache: CacheConfig, config: EngineConfig) -> Engine:
+    """An engine that is stepped by hand, warm. It may hold fewer streams than asked for: see its ``info``.
+
+    On a CPU steps that a GPU would capture take the same way uncaptured.
+    """
+    engine = build_engine(loaded, cache, config)
+    runner = engine.stepper.runner
+    assert isinstance(runner, Runner)
+    if loaded.model.device.type == "cpu" and config.max_graph_streams is not None:
+        runner.capture_steady_steps(uncaptured, min(engine.info.max_sessions, config.max_graph_streams))
     engine.run_without_thread()
     return engine
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
+import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from benchmarks import gpu_check, long_stream, step, streams
+from benchmarks import gpu_check, gpu_parts, long_stream, step, streams
 from benchmarks.bandwidth import read_bandwidth
 from benchmarks.paced_clients import CHUNK_BYTES, Lag, PacedClient, Piece, Seen, Speech, Stage
 from benchmarks.paced_engine import run_paced
@@ -146,31 +148,53 @@ def tiny_engine_running() -> Engine:
 
 
 def test_the_check_of_a_gpu_runs_through_on_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu_check.main(["--device", "cpu", "--tiny"]) == 0
+    assert gpu_check.main(["--device", "cpu", "--tiny", "--here"]) == 0
     told = capsys.readouterr().out
-    for part in ("kernels, flash ", "parity in bfloat16, flash ", "engine in float32", "1 streams", "3 streams"):
-        assert part in told
+    plan = gpu_parts.plan_for("cpu", is_tiny=True)
+    wanted = [name for name in gpu_parts.parts_of(plan) if name != "engine"]
+    wanted += [f"engine in float32, cpu, {kind}" for kind in ("graphs", "no graphs")]
+    wanted += [f"{streams} streams, {variant.name}" for streams in plan.batches for variant in plan.variants]
+    found = {line[:42].rstrip() for line in told.splitlines()}
+    assert set(wanted) <= found
     assert "FAILED" not in told
 
 
-def test_a_check_that_fails_or_comes_too_late_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail() -> Iterator[gpu_check.Line]:
-        yield gpu_check.Line("begun", "well")
+def test_a_part_that_fails_or_comes_too_late_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Iterator[gpu_parts.Line]:
+        yield gpu_parts.Line("begun", "well")
         raise RuntimeError("\nno kernel image\nmore")
 
-    plan = gpu_check.plan_for("cpu", is_tiny=True)
-    monkeypatch.setattr(gpu_check, "all_checks", lambda plan: [("one", fail), ("two", fail)])
-    clock = iter([0.0, 1.0, 2.0, 2.0, 3.0, plan.limit_s + 1])
-    lines = [line for line, _ in gpu_check.run(plan, lambda: next(clock))]
+    plan = gpu_parts.plan_for("cpu", is_tiny=True)
+    monkeypatch.setattr(gpu_check, "parts_of", lambda plan: {"one": fail, "two": fail})
+    clock = iter([0.0, 1.0, 2.0, 2.0, 3.0, 3.0, plan.limit_s + 1])
+    found = gpu_check.run(plan, lambda name, limit_s: gpu_check.run_here(plan, name), lambda: next(clock))
+    lines = [line for line, _ in found]
     assert lines == [
-        gpu_check.Line("begun", "well"),
-        gpu_check.Line("one", "no kernel image", False),
-        gpu_check.Line("two", "skipped: 480 s are over", False),
+        gpu_parts.Line("begun", "well"),
+        gpu_parts.Line("one", "no kernel image", False),
+        gpu_parts.Line("two", "skipped: 480 s are over", False),
     ]
 
 
+@pytest.mark.parametrize(
+    ("program", "limit_s", "last"),
+    [
+        ("pass", 60.0, None),
+        ("import os; os.abort()", 60.0, "its process ended with -6"),
+        ("import time; time.sleep(100)", 6.0, "killed after 6 s"),
+    ],
+    ids=["well", "crashes", "hangs"],
+)
+def test_a_part_that_takes_its_process_along_is_a_line(program: str, limit_s: float, last: str | None) -> None:
+    told = json.dumps(asdict(gpu_parts.Line("begun", "well", True)))
+    text = f"print({gpu_check.MARK + told!r}, flush=True); print('noise'); {program}"
+    lines = list(gpu_check.run_apart([sys.executable, "-c", text], "one", limit_s))
+    after = [] if last is None else [gpu_parts.Line("one", last, False)]
+    assert lines == [gpu_parts.Line("begun", "well", True), *after]
+
+
 def test_the_4bs_shapes_are_checked_at_its_sizes() -> None:
-    plan = gpu_check.plan_for("cuda", is_tiny=False)
+    plan = gpu_parts.plan_for("cuda", is_tiny=False)
     encoder, decoder = (plan.cases[name] for name in ("4B encoder", "4B decoder"))
     for case, config in ((encoder, plan.model.encoder), (decoder, plan.model.decoder)):
         assert (case.heads, case.head_dim, case.dtype) == (config.num_heads, config.head_dim, torch.bfloat16)
