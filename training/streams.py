@@ -43,7 +43,7 @@ class DataConfig:
     """What streams are made of; shares are per second of audio, lengths in seconds, one drawn for each step."""
 
     seconds_per_step: float = 64.0
-    lengths_s: tuple[int, ...] = (8, 12, 16, 16, 24, 32)
+    lengths_s: tuple[int, ...] = (12, 16, 20, 24, 32)
     shares: dict[str, float] = field(default_factory=shares)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     filler: float = 0.06
@@ -224,8 +224,8 @@ class StepBatches(Dataset[Batch]):
         length_s = self._config.lengths_s[int(generator.integers(len(self._config.lengths_s)))]
         num_streams = max(2, round(self._config.seconds_per_step / length_s))
         streams = [make_stream(self._pools, self._config, 100 * length_s, generator) for _ in range(num_streams)]
-        delays = [draw_delay(generator, step, self._config) for _ in streams]
-        return collate(streams, delays, self._pieces, generator)
+        delay = draw_delay(generator, step, self._config)  # one for all: the longest would make all wait
+        return collate(streams, [delay] * num_streams, self._pieces, generator)
 
 
 def collate(
