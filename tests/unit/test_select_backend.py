@@ -14,6 +14,7 @@ HOPPER = Machine(capability=(9, 0), has_triton=True, interprets_triton=False)
 TURING = Machine(capability=(7, 5), has_triton=True, interprets_triton=False)
 BARE_HOPPER = Machine(capability=(9, 0), has_triton=False, interprets_triton=False)
 LAPTOP = Machine(capability=None, has_triton=True, interprets_triton=False)
+COMPILED = Machine(capability=None, has_triton=True, interprets_triton=False, has_native=True)
 INTERPRETER = Machine(capability=None, has_triton=True, interprets_triton=True)
 
 HALF, FULL = torch.bfloat16, torch.float32
@@ -30,6 +31,7 @@ HALF, FULL = torch.bfloat16, torch.float32
         (TURING, "cuda", torch.float16, (64,), "triton"),
         (BARE_HOPPER, "cuda", HALF, (64,), "flash"),
         (LAPTOP, "cpu", HALF, (64,), "cpu"),
+        (COMPILED, "cpu", FULL, (64,), "native"),
         (INTERPRETER, "cpu", FULL, (64,), "cpu"),
     ],
 )
@@ -63,8 +65,10 @@ def test_8_bits_go_to_the_backend_that_reads_them_as_they_are(
         ("flash", HOPPER, "cuda", HALF, (64, 30), "not 30", "choose triton"),
         ("triton", LAPTOP, "cpu", FULL, (), "needs a GPU", "TRITON_INTERPRET=1"),
         ("triton", BARE_HOPPER, "cuda", FULL, (), "triton package", "pip install"),
+        ("native", LAPTOP, "cpu", FULL, (), "compiled library", "transom build-native"),
+        ("native", HOPPER, "cuda", FULL, (), "CPU only", "choose flash or triton"),
         ("cpu", HOPPER, "cuda", FULL, (), "CPU only", "choose flash or triton"),
-        ("best", HOPPER, "cuda", HALF, (), "unknown attention backend 'best'", "flash, triton, cpu"),
+        ("best", HOPPER, "cuda", HALF, (), "unknown attention backend 'best'", "flash, triton, native, cpu"),
         (None, BARE_HOPPER, "cuda", FULL, (), "not in float32", "pip install"),
         (None, LAPTOP, "mps", HALF, (), "'mps'", "cuda or cpu"),
     ],

@@ -39,7 +39,9 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
         help="of keys and values; int8: nearly twice the streams of 16 bits, or four times those of 32, in the same "
         "memory; auto: as --dtype (default: %(default)s)",
     )
-    group.add_argument("--attention-backend", metavar="NAME", help="cpu, triton or flash (default: the fastest here)")
+    group.add_argument(
+        "--attention-backend", metavar="NAME", help="native, cpu, triton or flash (default: the fastest here)"
+    )
     group.add_argument(
         "--cpu-kernels",
         choices=CPU_KERNELS,

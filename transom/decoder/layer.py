@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from transom.config import DecoderConfig
 from transom.decoder.delay import DelayConditioning
 from transom.layers.attention import LayerCache, PagedAttention
 from transom.layers.feed_forward import SwiGLU
 from transom.layers.norm import RMSNorm
-from transom.layers.rotary import RotaryAngles, rotate
+from transom.layers.ops import WithOps
+from transom.layers.rotary import RotaryAngles
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(WithOps):
     """Grouped-query attention, then SwiGLU on a residual that the delay scales."""
 
     def __init__(self, config: DecoderConfig, window: int) -> None:
@@ -28,10 +28,20 @@ class DecoderLayer(nn.Module):
         self.delay = DelayConditioning(size, config.delay_rank)
 
     def forward(
-        self, x: torch.Tensor, delay_scale: torch.Tensor, angles: RotaryAngles, cache: LayerCache
-    ) -> torch.Tensor:
-        """Rows [N, D] with the scale of their stream's delay [N, D] -> [N, D]."""
-        queries, keys, values = self.attention.project(self.attention_norm(x))
-        x = x + self.attention.attend(rotate(queries, angles), rotate(keys, angles), values, cache)
-        output: torch.Tensor = x + self.ffn(self.ffn_norm(x) * delay_scale)
-        return output
+        self,
+        x: torch.Tensor,
+        addition: torch.Tensor | None,
+        delay_scale: torch.Tensor,
+        angles: RotaryAngles,
+        cache: LayerCache,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows [N, D] in two parts with the scale of their stream's delay [N, D] -> the same.
+
+        The two parts are the residual and what the layer before adds to it: the next norm is taken as they are added.
+        """
+        x, normalised = self.ops.add_norm(x, addition, self.attention_norm)
+        queries, keys, values = self.attention.project(normalised)
+        queries, keys = self.ops.rotate(queries, keys, angles)
+        attended = self.attention.attend(queries, keys, values, cache)
+        x, normalised = self.ops.add_norm(x, attended, self.ffn_norm, delay_scale)
+        return x, self.ffn(normalised)

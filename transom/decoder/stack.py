@@ -17,6 +17,7 @@ from transom.decoder.delay import delay_embedding
 from transom.decoder.layer import DecoderLayer
 from transom.layers.attention import LayerCache
 from transom.layers.norm import RMSNorm
+from transom.layers.ops import WithOps
 from transom.layers.rotary import rotary_angles
 
 
@@ -30,7 +31,7 @@ class DecoderStep:
     caches: Sequence[LayerCache]
 
 
-class Decoder(nn.Module):
+class Decoder(WithOps):
     """Embedding, layers, final norm; the head is the embedding, transposed, unless it is given as a module."""
 
     def __init__(self, config: DecoderConfig) -> None:
@@ -47,10 +48,10 @@ class Decoder(nn.Module):
         x = audio + self.embed_tokens(step.token_ids)
         angles = rotary_angles(step.positions, self.config.head_dim, self.config.rope_theta, x.dtype)
         scales = self.delay_scales()[:, step.delays]
+        addition: torch.Tensor | None = None
         for index, layer in enumerate(self.layers):
-            x = layer(x, scales[index], angles, step.caches[index])
-        normalised: torch.Tensor = self.norm(x)
-        return normalised
+            x, addition = layer(x, addition, scales[index], angles, step.caches[index])
+        return self.ops.add_norm(x, addition, self.norm)[1]
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states [N, D] -> logits [N, vocabulary]."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import nn
-from torch.nn import functional as F
+
+from transom.layers.ops import WithOps
 
 
-class Adapter(nn.Module):
+class Adapter(WithOps):
     """Two linear layers without biases around an exact GELU."""
 
     def __init__(self, frame_size: int, downsample_factor: int, token_size: int) -> None:
@@ -17,5 +18,5 @@ class Adapter(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Frames [B, 4, D], oldest first, -> tokens [B, E]."""
-        output: torch.Tensor = self.linear2(F.gelu(self.linear1(x.flatten(1))))
+        output: torch.Tensor = self.linear2(self.ops.gelu(self.linear1(x.flatten(1))))
         return output

@@ -13,14 +13,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from transom.config import NO_WINDOW, EncoderConfig
 from transom.encoder.blocks import BlockLayout
 from transom.layers.attention import LayerCache, PagedAttention
 from transom.layers.feed_forward import GeluFeedForward, SwiGLU
 from transom.layers.norm import build_norm
-from transom.layers.rotary import RotaryAngles, rotate
+from transom.layers.ops import WithOps
+from transom.layers.rotary import RotaryAngles
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def kernel_window(config: EncoderConfig) -> int:
     return NO_WINDOW if config.sliding_window == NO_WINDOW else config.sliding_window + config.look_ahead_frames
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(WithOps):
     """Attention, then feed-forward, each on the normalised residual."""
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -61,20 +61,26 @@ class EncoderLayer(nn.Module):
     def forward(
         self,
         x: torch.Tensor,
+        addition: torch.Tensor | None,
         angles: RotaryAngles | None,
         cache: LayerCache,
         held: HeldBlocks,
         layout: BlockLayout,
-    ) -> tuple[torch.Tensor, HeldBlocks]:
-        """Frames [B, 4, D] -> frames [B, 4, D], h blocks older, and what is held back now."""
-        queries, keys, values = self.attention.project(self.attention_norm(x).flatten(0, 1))
+    ) -> tuple[torch.Tensor, torch.Tensor, HeldBlocks]:
+        """Frames [B, 4, D] in two parts -> the same, h blocks older, and what is held back now.
+
+        The two parts are the residual and what the layer before adds to it: the next norm is taken as they are added.
+        """
+        x, normalised = self.ops.add_norm(x, addition, self.attention_norm)
+        queries, keys, values = self.attention.project(normalised.flatten(0, 1))
         if angles is not None:
-            queries, keys = rotate(queries, angles), rotate(keys, angles)
+            queries, keys = self.ops.rotate(queries, keys, angles)
         if held.hidden.shape[1]:
             delayed, held_queries = layout.delay(queries.view(*x.shape[:2], *queries.shape[1:]), held.queries)
             queries = delayed.flatten(0, 1)
             x, hidden = layout.delay(x, held.hidden)
             held = HeldBlocks(hidden, held_queries)
-        x = x + self.attention.attend(queries, keys, values, cache).view_as(x)
+        attended = self.attention.attend(queries, keys, values, cache).view_as(x)
+        x, normalised = self.ops.add_norm(x, attended, self.ffn_norm)
         # Rows [4 B, D]: torch multiplies three dimensions by a copy of the weights.
-        return x + self.ffn(self.ffn_norm(x).flatten(0, 1)).view_as(x), held
+        return x, self.ffn(normalised.flatten(0, 1)).view_as(x), held

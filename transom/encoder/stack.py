@@ -19,6 +19,7 @@ from transom.encoder.state import EncoderState
 from transom.encoder.stem import Stem, sinusoids
 from transom.layers.attention import LayerCache
 from transom.layers.norm import build_norm
+from transom.layers.ops import WithOps
 from transom.layers.rotary import RotaryAngles, rotary_angles
 
 
@@ -31,7 +32,7 @@ class EncoderStep:
     caches: Sequence[LayerCache]
 
 
-class Encoder(nn.Module):
+class Encoder(WithOps):
     """Stem, layers, final norm and adapter of either family."""
 
     def __init__(self, config: EncoderConfig, token_size: int) -> None:
@@ -57,8 +58,9 @@ class Encoder(nn.Module):
         # A layer that lags turns its queries and keys too far by the same angle, which their products do not see.
         angles = self._angles(frames, x.dtype)
         held = []
+        addition: torch.Tensor | None = None
         for index, layer in enumerate(self.layers):
-            x, held_back = layer(x, angles, step.caches[index], state.held(index), step.layout)
+            x, addition, held_back = layer(x, addition, angles, step.caches[index], state.held(index), step.layout)
             held.append(held_back)
         new_state = EncoderState(
             mel_tail,
@@ -67,7 +69,8 @@ class Encoder(nn.Module):
             torch.stack([blocks.queries for blocks in held], dim=1),
         )
         has_audio = step.positions >= self.config.output_lag_tokens
-        return self.adapter(self.norm(x)) * has_audio[:, None], new_state
+        _, normalised = self.ops.add_norm(x, addition, self.norm)
+        return self.adapter(normalised) * has_audio[:, None], new_state
 
     def _frame_positions(self, positions: torch.Tensor) -> torch.Tensor:
         factor = self.config.downsample_factor

@@ -12,16 +12,16 @@ import math
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from transom.config import EncoderConfig
 from transom.encoder.blocks import BlockLayout
+from transom.layers.ops import WithOps
 
 MEL_CONTEXT = 2
 CONV_CONTEXT = 1
 
 
-class Stem(nn.Module):
+class Stem(WithOps):
     """Whisper's convolutional stem, padded on the left."""
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -35,9 +35,9 @@ class Stem(nn.Module):
         """``mel`` [B, 8, M] with the tails [S, 1, M, 2] and [S, 1, D, 1] -> frames [B, 4, D] and the new tails."""
         x = mel.transpose(1, 2)
         left, mel_tail = layout.delay(x[..., -MEL_CONTEXT:], mel_tail)
-        x = F.gelu(self.conv1(torch.cat((left, x), dim=-1)))
+        x = self.ops.gelu(self.conv1(torch.cat((left, x), dim=-1)))
         left, conv_tail = layout.delay(x[..., -CONV_CONTEXT:], conv_tail)
-        x = F.gelu(self.conv2(torch.cat((left, x), dim=-1)))
+        x = self.ops.gelu(self.conv2(torch.cat((left, x), dim=-1)))
         return x.transpose(1, 2), mel_tail, conv_tail
 
 

@@ -33,6 +33,7 @@ from transom.kernels.backend import AttentionBackend
 from transom.kernels.select import select_backend
 from transom.kvcache.layout import CacheLayout, StepLimits, plan_groups, streams_that_fit
 from transom.kvcache.manager import CacheManager
+from transom.layers.native_ops import NativeOps
 from transom.native.library import Library, choose_library
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint
@@ -72,10 +73,12 @@ def load_model(
     library = choose_library(cpu_kernels, device)
     if weights := rounding(weights, read_stored_weights(folder), device, dtype, library):
         model = build_rounded_model(config, load_checkpoint(folder, config), weights, library)
+        if library is not None:
+            model.use(NativeOps(library))
         return LoadedModel(name, model, tokenizer, "float32", weights, library)
     dtype = dtype or default_dtype(config, device)
     tensors = load_checkpoint(folder, config, dtype=getattr(torch, dtype))
-    model = build_model(config, tensors, torch.device(device))
+    model = build_model(config, tensors, torch.device(device), library)
     return LoadedModel(name, model, tokenizer, dtype, library=library)
 
 
@@ -102,7 +105,7 @@ def build_engine(
     if quantized:
         precision = f"{precision}, int8 keys and values"
     backend = backend or select_backend(
-        config.attention_backend, model.device, model.dtype, heads, quantized=quantized
+        config.attention_backend, model.device, model.dtype, heads, quantized=quantized, library=loaded.library
     )
     layout = make_layout(loaded, cache_config, config, backend, prompt)
     max_sessions = min(config.max_sessions, streams_that_fit(layout))

@@ -24,8 +24,6 @@ from transom.kvcache.arena import KVArena
 from transom.kvcache.layout import CacheLayout
 from transom.layers.attention import LayerCache
 
-NOT_FINITE = -1
-
 PlacesOf = Callable[[str, int], AttentionMetadata]
 
 
@@ -71,8 +69,8 @@ class Forward:
 
     def choose(self, hidden: torch.Tensor) -> torch.Tensor:
         """The likeliest token of hidden states [S, D], int64 [S]; NOT_FINITE where the logits are not."""
-        logits = self.model.decoder.logits(hidden)
-        return logits.argmax(dim=-1).masked_fill(~logits.isfinite().all(dim=-1), NOT_FINITE)
+        decoder = self.model.decoder
+        return decoder.ops.choose(decoder.logits(hidden))
 
     def _encoder_caches(self, places_of: PlacesOf) -> list[LayerCache]:
         config = self.model.config.encoder

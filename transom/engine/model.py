@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,11 @@ from transom.decoder.stack import Decoder
 from transom.encoder.stack import Encoder
 from transom.layers.attention import PagedAttention
 from transom.layers.feed_forward import SwiGLU
-from transom.layers.packed import PackedLinear, can_pack, pack_layers
+from transom.layers.native_float import NativeLinear
+from transom.layers.native_ops import NativeOps
+from transom.layers.ops import Ops, WithOps
+from transom.layers.packed import MakeLinear, PackedLinear, can_pack, pack_layers
+from transom.native.library import Library
 
 
 class SpeechModel(nn.Module):
@@ -36,23 +41,34 @@ class SpeechModel(nn.Module):
         """Where the weights are."""
         return self.decoder.embed_tokens.weight.device
 
-    def pack(self) -> None:
+    def pack(self, make_linear: MakeLinear = PackedLinear) -> None:
         """Join the projections that share an input, and pack all linear layers. For float32 on the CPU."""
         for module in self.modules():
             if isinstance(module, PagedAttention | SwiGLU):
-                module.pack()
-        pack_layers(self)
-        self.decoder.head = PackedLinear(self.decoder.embed_tokens.weight, None)
+                module.pack(make_linear)
+        pack_layers(self, make_linear)
+        self.decoder.head = make_linear(self.decoder.embed_tokens.weight, None)
+
+    def use(self, ops: Ops) -> None:
+        """From now on do the small operations by ``ops``."""
+        for module in self.modules():
+            if isinstance(module, WithOps):
+                module.ops = ops
 
 
-def build_model(config: ModelConfig, tensors: Mapping[str, torch.Tensor], device: torch.device) -> SpeechModel:
+def build_model(
+    config: ModelConfig, tensors: Mapping[str, torch.Tensor], device: torch.device, library: Library | None = None
+) -> SpeechModel:
     """A model of ``tensors`` (see ``weights.checkpoint``).
 
     On the CPU it uses them as they are, mapped from a file perhaps, and copies nothing, unless they are float32: then
-    its linear layers are packed.
+    its linear layers are packed, for the compiled ``library`` if there is one.
     """
     model = lay_out(config, tensors).to(device=device, dtype=next(iter(tensors.values())).dtype).eval()
-    if can_pack(model.device, model.dtype):
+    if library is not None and model.dtype == torch.float32:
+        model.pack(partial(NativeLinear, library))
+        model.use(NativeOps(library))
+    elif can_pack(model.device, model.dtype):
         model.pack()
     return model
 

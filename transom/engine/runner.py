@@ -18,7 +18,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from transom.encoder.blocks import BlockLayout
 from transom.encoder.state import EncoderState
 from transom.engine.batch import RowResult, StreamRow
-from transom.engine.forward import NOT_FINITE, Forward, PlacesOf
+from transom.engine.forward import Forward, PlacesOf
 from transom.engine.graphs import Capture
 from transom.engine.metadata import StepPlaces
 from transom.engine.model import SpeechModel
@@ -26,6 +26,7 @@ from transom.engine.steady import SteadySteps
 from transom.kernels.backend import AttentionBackend
 from transom.kvcache.arena import KVArena
 from transom.kvcache.layout import CacheLayout
+from transom.layers.ops import NOT_FINITE
 from transom.layers.upload import upload
 
 

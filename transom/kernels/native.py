@@ -1,7 +1,7 @@
 """Paged attention of the optional compiled library: reads keys and values where they stand, on the CPU.
 
-Nothing is gathered or copied. Float32 and 8-bit pages are what it is for; bfloat16 and float16 pages are widened as they
-are read. A stream's bits depend on its own rows only. `native/attention.c` has the arithmetic.
+Nothing is gathered or copied. Made for float32 and 8-bit pages; bfloat16 and float16 pages are widened as they are
+read. A stream's bits depend on its own rows only. `native/attention.c` has the arithmetic.
 
 Legend as in ``backend``.
 """

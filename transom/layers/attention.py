@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from transom.kernels.backend import AttentionBackend, AttentionMetadata, PagedKV
-from transom.layers.packed import pack_joined
+from transom.layers.packed import MakeLinear, pack_joined
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class PagedAttention(nn.Module):
         self.qkv_proj: nn.Module | None = None
         self._split = (num_heads, num_kv_heads, num_kv_heads)
 
-    def pack(self) -> None:
+    def pack(self, make_linear: MakeLinear) -> None:
         """Make one packed projection of the first three."""
-        self.qkv_proj = pack_joined((self.q_proj, self.k_proj, self.v_proj))
+        self.qkv_proj = pack_joined((self.q_proj, self.k_proj, self.v_proj), make_linear)
         del self.q_proj, self.k_proj, self.v_proj
 
     def project(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

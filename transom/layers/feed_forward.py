@@ -6,10 +6,11 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transom.layers.packed import pack_joined
+from transom.layers.ops import WithOps
+from transom.layers.packed import MakeLinear, pack_joined
 
 
-class SwiGLU(nn.Module):
+class SwiGLU(WithOps):
     """down(silu(gate(x)) * up(x)) (Shazeer 2020); only the encoder's down projection has a bias."""
 
     def __init__(self, size: int, inner_size: int, *, down_bias: bool) -> None:
@@ -19,22 +20,21 @@ class SwiGLU(nn.Module):
         self.down_proj = nn.Linear(inner_size, size, bias=down_bias)
         self.gate_up_proj: nn.Module | None = None
 
-    def pack(self) -> None:
+    def pack(self, make_linear: MakeLinear) -> None:
         """Make one packed projection of the first two."""
-        self.gate_up_proj = pack_joined((self.gate_proj, self.up_proj))
+        self.gate_up_proj = pack_joined((self.gate_proj, self.up_proj), make_linear)
         del self.gate_proj, self.up_proj
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., D] -> [..., D]."""
         if self.gate_up_proj is not None:
-            gate, up = self.gate_up_proj(x).chunk(2, dim=-1)
-            joint: torch.Tensor = self.down_proj(F.silu(gate).mul_(up))
+            joint: torch.Tensor = self.down_proj(self.ops.gated(self.gate_up_proj(x)))
             return joint
         output: torch.Tensor = self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
         return output
 
 
-class GeluFeedForward(nn.Module):
+class GeluFeedForward(WithOps):
     """fc2(gelu(fc1(x))) with the exact (erf) GELU."""
 
     def __init__(self, size: int, inner_size: int) -> None:
@@ -44,5 +44,5 @@ class GeluFeedForward(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[..., D] -> [..., D]."""
-        output: torch.Tensor = self.fc2(F.gelu(self.fc1(x)))
+        output: torch.Tensor = self.fc2(self.ops.gelu(self.fc1(x)))
         return output

@@ -15,6 +15,7 @@ class RMSNorm(nn.Module):
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(size))
+        self.bias = None
         self.eps = eps
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -25,6 +26,6 @@ class RMSNorm(nn.Module):
         return self.weight * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + self.eps)).to(x.dtype)
 
 
-def build_norm(kind: Norm, size: int, eps: float) -> nn.Module:
+def build_norm(kind: Norm, size: int, eps: float) -> RMSNorm | nn.LayerNorm:
     """The normalisation layer of an encoder family."""
     return RMSNorm(size, eps) if kind == "rms_norm" else nn.LayerNorm(size, eps)

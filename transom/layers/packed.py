@@ -8,13 +8,16 @@ they are.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
 
 # The order suits every number of rows but one row alone, for which oneDNN would choose another.
 TYPICAL_ROWS = 4
+
+MakeLinear = Callable[[torch.Tensor, torch.Tensor | None], nn.Module]
+"""What makes a packed linear layer of a weight [N, K] and a bias [N], float32 on the CPU: PackedLinear or another."""
 
 
 class PackedLinear(nn.Module):
@@ -35,10 +38,10 @@ class PackedLinear(nn.Module):
 class PackedConv(nn.Module):
     """A convolution without padding as one product of all its windows."""
 
-    def __init__(self, conv: nn.Conv1d) -> None:
+    def __init__(self, conv: nn.Conv1d, make_linear: MakeLinear = PackedLinear) -> None:
         super().__init__()
         (self._width,), (self._stride,) = conv.kernel_size, conv.stride
-        self._linear = PackedLinear(conv.weight.flatten(1), conv.bias)
+        self._linear = make_linear(conv.weight.flatten(1), conv.bias)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 [B, K, T] -> [B, N, T']."""
@@ -52,21 +55,21 @@ def can_pack(device: torch.device, dtype: torch.dtype) -> bool:
     return device.type == "cpu" and dtype == torch.float32 and torch._C._has_mkldnn
 
 
-def pack_layers(module: nn.Module) -> None:
+def pack_layers(module: nn.Module, make_linear: MakeLinear = PackedLinear) -> None:
     """Replace linear layers and convolutions inside ``module`` by packed ones; their old weights are given up."""
     for name, child in module.named_children():
         if isinstance(child, nn.Linear):
-            setattr(module, name, PackedLinear(child.weight, child.bias))
+            setattr(module, name, make_linear(child.weight, child.bias))
         elif isinstance(child, nn.Conv1d):
-            setattr(module, name, PackedConv(child))
+            setattr(module, name, PackedConv(child, make_linear))
         else:
-            pack_layers(child)
+            pack_layers(child, make_linear)
 
 
-def pack_joined(linears: Sequence[nn.Linear]) -> PackedLinear:
+def pack_joined(linears: Sequence[nn.Linear], make_linear: MakeLinear = PackedLinear) -> nn.Module:
     """One layer that gives the outputs of several side by side; a bias that one of them lacks is zero."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
     bias = None
     if any(linear.bias is not None for linear in linears):
         bias = torch.cat([weight.new_zeros(x.out_features) if x.bias is None else x.bias.detach() for x in linears])
-    return PackedLinear(weight, bias)
+    return make_linear(weight, bias)

@@ -75,19 +75,6 @@ static float *output_row(const struct attention *a, int stream, int head, int gr
 // NaN if either is.
 static float larger_size(float a, float b) { return a != a || fabsf(b) <= a ? a : fabsf(b); }
 
-static float float_of_fp16(uint16_t bits) {
-    const uint32_t sign = (uint32_t)(bits & 0x8000) << 16, rest = bits & 0x7fff;
-    uint32_t wide = rest >= 0x7c00 ? 0x7f800000 | (rest & 0x3ff) << 13 : (rest << 13) + 0x38000000;
-    float value;
-    if (rest < 0x0400) {
-        value = ldexpf((float)rest, -24);
-        return sign ? -value : value;
-    }
-    wide |= sign;
-    memcpy(&value, &wide, sizeof value);
-    return value;
-}
-
 #define BODY "attention_body.h"
 #include "each_level.h"
 

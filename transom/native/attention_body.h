@@ -21,11 +21,13 @@ INLINE vf NAME(load_end)(const void *rows, int64_t at, int count, const int kind
 INLINE void NAME(add_products)(const struct attention *a, const int64_t *at, int k, int count, const float *queries,
                                int stride, vf *products, const int M, const int kind) {
     vf query[MOST_QUERIES];
+#pragma GCC unroll 4
     for (int m = 0; m < M; m++) query[m] = v_load(queries + m * stride + k);
 #pragma GCC unroll 16
     for (int i = 0; i < LANES / M; i++) {
         const vf key = count < LANES ? NAME(load_end)(a->keys, at[i] + k, count, kind)
                                      : NAME(load_row)(a->keys, at[i] + k, kind);
+#pragma GCC unroll 4
         for (int m = 0; m < M; m++) products[i * M + m] = v_fma(key, query[m], products[i * M + m]);
     }
 }
@@ -38,6 +40,7 @@ INLINE void NAME(score_chunk)(const struct attention *a, const struct chunk *c, 
         vf products[LANES];
         int64_t at[LANES];
         float scales[LANES];
+#pragma GCC unroll 16
         for (int i = 0; i < LANES; i++) products[i] = v_set(0.0f);
         for (int i = 0; i < per_vector; i++) {
             const int source = row + i < c->num_rows ? row + i : c->num_rows - 1;
@@ -100,20 +103,27 @@ INLINE void NAME(mix_part)(const struct attention *a, const struct chunk *c, int
                            const float *shrink, float *outputs, int stride, int k, int count, const int M,
                            const int V, const int kind) {
     vf mixed[MOST_QUERIES][4];
+#pragma GCC unroll 4
     for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
         for (int v = 0; v < V; v++) mixed[m][v] = v_load(outputs + m * stride + k + v * LANES) * v_set(shrink[m]);
     for (int row = 0; row < c->num_rows; row++) {
         const int64_t at = c->rows[row] + head_at + k;
         vf value[4];
+#pragma GCC unroll 4
         for (int v = 0; v < V; v++)
             value[v] = count < LANES ? NAME(load_end)(a->values, at, count, kind)
                                      : NAME(load_row)(a->values, at + v * LANES, kind);
+#pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
             const vf weight = v_set(weights[row * M + m]);
+#pragma GCC unroll 4
             for (int v = 0; v < V; v++) mixed[m][v] = v_fma(weight, value[v], mixed[m][v]);
         }
     }
+#pragma GCC unroll 4
     for (int m = 0; m < M; m++)
+#pragma GCC unroll 4
         for (int v = 0; v < V; v++) v_store(outputs + m * stride + k + v * LANES, mixed[m][v]);
 }
 
@@ -143,6 +153,7 @@ INLINE void NAME(attend_queries)(const struct attention *a, int stream, int firs
     __builtin_memset(queries, 0, sizeof(float) * (size_t)(num_heads * M * stride));
     __builtin_memset(outputs, 0, sizeof(float) * (size_t)(num_heads * M * stride));
     for (int head = 0; head < num_heads; head++) {
+#pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
             const float *source = query_row(a, stream, first_head + head, group, first_query + m);
             for (int k = 0; k < dim; k++) queries[(head * M + m) * stride + k] = source[k] * a->scale;
@@ -161,6 +172,7 @@ INLINE void NAME(attend_queries)(const struct attention *a, int stream, int firs
         }
     }
     for (int head = 0; head < num_heads; head++)
+#pragma GCC unroll 4
         for (int m = 0; m < M; m++) {
             float sum = 0.0f;
             for (int i = m; i < LANES; i += M) sum += sums[head * LANES + i];

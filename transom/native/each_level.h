@@ -1,4 +1,19 @@
-// Includes BODY once for each level, every name that it makes with NAME() being another.
+// Includes BODY once for each level, every name that it makes with NAME() being another. Once a file.
+#include <math.h>
+
+static inline __attribute__((unused)) float float_of_fp16(uint16_t bits) {
+    const uint32_t sign = (uint32_t)(bits & 0x8000) << 16, rest = bits & 0x7fff;
+    uint32_t wide = rest >= 0x7c00 ? 0x7f800000 | (rest & 0x3ff) << 13 : (rest << 13) + 0x38000000;
+    float value;
+    if (rest < 0x0400) {
+        value = ldexpf((float)rest, -24);
+        return sign ? -value : value;
+    }
+    wide |= sign;
+    __builtin_memcpy(&value, &wide, sizeof value);
+    return value;
+}
+
 #define PASTE_(name, suffix) name##suffix
 #define PASTE(name, suffix) PASTE_(name, suffix)
 

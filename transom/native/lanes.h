@@ -55,6 +55,7 @@ INLINE void v_store_int8(int8_t *p, vf a) {
 // Lane i of the result is the sum of the lanes of a[i].
 INLINE vf v_sums(const vf *a) {
     vf quads[4];
+#pragma GCC unroll 4
     for (int i = 0; i < 4; i++) {
         const vf *b = a + 4 * i;
         vf first = _mm512_unpacklo_ps(b[0], b[1]) + _mm512_unpackhi_ps(b[0], b[1]);
@@ -101,6 +102,7 @@ INLINE void v_store_int8(int8_t *p, vf a) {
 }
 INLINE vf v_sums(const vf *a) {
     vf quads[2];
+#pragma GCC unroll 2
     for (int i = 0; i < 2; i++) {
         const vf *b = a + 4 * i;
         vf first = _mm256_unpacklo_ps(b[0], b[1]) + _mm256_unpackhi_ps(b[0], b[1]);
@@ -152,7 +154,7 @@ INLINE vf v_sums(const vf *a) { return (vf){v_sum(a[0]), v_sum(a[1]), v_sum(a[2]
 
 #endif
 
-// e^a to 1e-7 of its size; 0 below -87.3, where float32 has no normal numbers left. Polynomial: Chebyshev nodes.
+// e^a to 1e-7 of its size; 0 below -87.3, where float32 has no normal numbers left, and infinite above 88.
 INLINE vf v_exp(vf a) {
     vf x = v_where_less(v_set(88.0f), a, v_set(88.0f), a);
     vf n = v_round(x * v_set(1.44269504f));
@@ -167,7 +169,8 @@ INLINE vf v_exp(vf a) {
     p = v_fma(p, r, v_set(1.0f));
     vf tiny = v_set(-87.3f);
     n = v_where_less(x, tiny, v_set(-126.0f), n);
-    return v_where_less(x, tiny, v_set(0.0f), v_scale2(p, n));
+    p = v_where_less(x, tiny, v_set(0.0f), v_scale2(p, n));
+    return v_where_less(v_set(88.0f), a, v_set(INFINITY), p);
 }
 
 // The error function to 2e-7 of its size: an odd polynomial up to 1, and 1 - e^P(|a|) beyond.

@@ -25,7 +25,7 @@ from transom.kernels.select import (
     select_backend,
 )
 from transom.native.build import library_path
-from transom.native.library import choose_library, load
+from transom.native.library import Library, choose_library, load
 
 CPU_INFO = Path("/proc/cpuinfo")
 GIB = 2**30
@@ -45,9 +45,11 @@ def check_machine(args: argparse.Namespace) -> Iterator[Check]:
         return
     yield Check("device", "ok", f"{device} is used")
     yield from (_dtype(name, device, is_wanted=name == args.dtype) for name in DTYPES)
-    yield _native(args.cpu_kernels, device)
+    native = _native(args.cpu_kernels, device)
+    yield native
+    library = choose_library(args.cpu_kernels, device) if native.status != "fail" else None
     wanted = args.attention_backend or os.environ.get(ENVIRONMENT_VARIABLE)
-    yield from _backends(wanted, device, args.dtype, quantized=args.kv_cache_dtype == "int8")
+    yield from _backends(wanted, device, args.dtype, quantized=args.kv_cache_dtype == "int8", library=library)
 
 
 def default_device() -> str:
@@ -111,12 +113,15 @@ def _native(asked: CpuKernels, device: str) -> Check:
     return Check("native kernels", "ok", f"{library.path}, {library.description}; {use}")
 
 
-def _backends(wanted: str | None, device: str, dtype: str | None, *, quantized: bool) -> Iterator[Check]:
+def _backends(
+    wanted: str | None, device: str, dtype: str | None, *, quantized: bool, library: Library | None
+) -> Iterator[Check]:
     device_type = torch.device(device).type
     preferred = (wanted,) if wanted else (PREFERENCES_8_BITS if quantized else PREFERENCES)[device_type]
     is_found = False
     for name in (*preferred, *(name for name in SUPPORTED_BACKENDS if name not in preferred)):
-        check = _backend(name, device, dtype or ("float32" if device_type == "cpu" else "bfloat16"), quantized)
+        tried_dtype = dtype or ("float32" if device_type == "cpu" else "bfloat16")
+        check = _backend(name, device, tried_dtype, quantized, library)
         is_needed = name in preferred and not is_found
         if check.status == "ok" and is_needed:
             is_found = True
@@ -128,10 +133,10 @@ def _backends(wanted: str | None, device: str, dtype: str | None, *, quantized: 
         yield Check("attention", "fail", f"no backend works on {device}", "choose another --device or --dtype")
 
 
-def _backend(name: str, device: str, dtype: str, quantized: bool) -> Check:
+def _backend(name: str, device: str, dtype: str, quantized: bool, library: Library | None) -> Check:
     label = f"attention {name}"
     try:
-        backend = select_backend(name, device, getattr(torch, dtype), (HEAD_DIM,))
+        backend = select_backend(name, device, getattr(torch, dtype), (HEAD_DIM,), library=library)
     except BackendError as error:
         return Check(label, "off", str(error))
     try:

@@ -1,0 +1,99 @@
+"""The compiled library's small operations and float32 products against plain torch's, on every instruction set."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from transom.layers.native_float import NativeLinear
+from transom.layers.native_ops import NativeOps
+from transom.layers.norm import RMSNorm
+from transom.layers.ops import NOT_FINITE, Norm, TorchOps
+from transom.layers.rotary import rotary_angles
+from transom.native.library import LEVELS, Library
+
+RTOL, ATOL = 2e-6, 1e-6
+
+
+@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
+def level(request: pytest.FixtureRequest, native_library: Library) -> int:
+    if request.param > native_library.level:
+        pytest.skip(f"this processor has no {LEVELS[request.param]}")
+    return int(request.param)
+
+
+@pytest.fixture
+def ops(native_library: Library, level: int) -> NativeOps:
+    return NativeOps(native_library, level)
+
+
+def random_norm(kind: type[Norm], size: int) -> Norm:
+    norm = kind(size, eps=1e-5)
+    for parameter in norm.parameters():
+        nn.init.normal_(parameter)
+    return norm.requires_grad_(False)
+
+
+@pytest.mark.parametrize("kind", [RMSNorm, nn.LayerNorm])
+@pytest.mark.parametrize("size", [384, 37, 5])
+def test_norms(ops: NativeOps, kind: type[Norm], size: int) -> None:
+    norm = random_norm(kind, size)
+    x, addition, scale = torch.randn(3, 2, 7, size).mul(100).unbind()
+    x[0, 0] += 1000
+    for arguments in ((x, None, norm), (x, addition, norm), (x, addition.transpose(0, 0), norm, scale)):
+        for ours, wanted in zip(ops.add_norm(*arguments), TorchOps().add_norm(*arguments), strict=True):
+            torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=2e-4)
+
+
+def test_the_error_function_and_the_exponential_hold_over_their_whole_range(ops: NativeOps) -> None:
+    x = torch.cat((torch.linspace(-12, 12, 100_003), torch.tensor([0.0, -0.0, 1e-30, 1e30, -1e30, -200.0])))
+    torch.testing.assert_close(ops.gelu(x.clone()).double(), F.gelu(x.double()), rtol=2e-6, atol=5e-7)
+    joint = torch.cat((x, torch.full_like(x, 2.0)))[None]
+    torch.testing.assert_close(ops.gated(joint)[0].double(), 2 * F.silu(x.double()), rtol=2e-6, atol=1e-30)
+
+
+@pytest.mark.parametrize("size", [1024, 37])
+def test_gates(ops: NativeOps, size: int) -> None:
+    joint = torch.randn(5, 2 * size)
+    torch.testing.assert_close(ops.gated(joint.clone()), TorchOps().gated(joint.clone()), rtol=RTOL, atol=ATOL)
+
+
+@pytest.mark.parametrize("head_dim", [64, 24])
+def test_rotation_of_heads_that_stand_in_a_joint_projection(ops: NativeOps, head_dim: int) -> None:
+    angles = rotary_angles(torch.arange(100, 105), head_dim, 1e4, torch.float32)
+    queries, keys, values = torch.split(torch.randn(5, 8, head_dim), [4, 2, 2], dim=1)
+    wanted, kept = TorchOps().rotate(queries, keys, angles), values.clone()
+    for ours, theirs in zip(ops.rotate(queries, keys, angles), wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=RTOL, atol=ATOL)
+    assert torch.equal(values, kept)
+
+
+def test_the_first_of_equal_logits_is_chosen_and_none_of_a_row_that_is_not_finite(ops: NativeOps) -> None:
+    logits = torch.randn(6, 754)
+    logits[1, [700, 300]] = 9.0
+    logits[2, 5], logits[3, 0], logits[4, 753] = torch.inf, torch.nan, -torch.inf
+    assert ops.choose(logits).tolist() == TorchOps().choose(logits).tolist()
+    assert ops.choose(logits)[1:5].tolist() == [300, NOT_FINITE, NOT_FINITE, NOT_FINITE]
+
+
+def test_what_is_not_finite_stays_so(ops: NativeOps) -> None:
+    x = torch.randn(3, 40)
+    x[1, 20] = torch.nan
+    norm = random_norm(nn.LayerNorm, 40)
+    for output in (ops.add_norm(x, None, norm)[1], ops.gelu(x.clone()), ops.gated(x.clone())):
+        assert output.isfinite().all(dim=1).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("outputs", "inputs"), [(1152, 384), (754, 37), (3, 5)])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_products(native_library: Library, level: int, outputs: int, inputs: int, has_bias: bool) -> None:
+    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs) if has_bias else None
+    linear = NativeLinear(native_library, weight, bias, level)
+    x = torch.randn(17, inputs)
+    together = linear(x)
+    wanted = F.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    torch.testing.assert_close(together.double(), wanted, rtol=1e-5, atol=1e-4)
+    for rows in (slice(0, 1), slice(3, 7), slice(5, 17)):
+        assert torch.equal(linear(x[rows]), together[rows]), "a row's bits depend on its company"

@@ -1,0 +1,65 @@
+"""Float32 linear layers on the optional compiled library: :class:`transom.layers.packed.PackedLinear` of its own.
+
+Few rows read the weights at nearly the memory's speed, which oneDNN's kernels do not. A row's bits do not depend on
+the rows beside it. `native/linear.c` has the packing.
+
+Legend: N outputs, K inputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from transom.native.library import INT, INT64, POINTER, Library
+
+
+class _Matrix(ctypes.Structure):
+    """``struct matrix`` of native/linear.c."""
+
+    _fields_ = (("weights", POINTER), ("bias", POINTER), ("outputs", INT64), ("inputs", INT64))
+
+
+class NativeLinear(nn.Module):
+    """x W^T + b."""
+
+    def __init__(
+        self, library: Library, weight: torch.Tensor, bias: torch.Tensor | None, level: int | None = None
+    ) -> None:
+        """``weight`` [N, K] and ``bias`` [N], float32; ``level`` as in ``LEVELS``, the processor's best if None."""
+        super().__init__()
+        self._level = library.level if level is None else level
+        self._outputs, self._inputs = weight.shape
+        panel = library.function("transom_linear_panel", INT, returns=INT64)(self._level)
+        padded = F.pad(weight.detach(), (0, 0, 0, -self._outputs % panel))
+        self._weight = padded.view(-1, panel, self._inputs).transpose(1, 2).contiguous()
+        self._bias = None if bias is None else bias.detach().clone()
+        self._matrix = _Matrix(
+            self._weight.data_ptr(),
+            None if self._bias is None else self._bias.data_ptr(),
+            self._outputs,
+            self._inputs,
+        )
+        self._address = ctypes.addressof(self._matrix)
+        self._multiply = library.function("transom_linear", POINTER, POINTER, INT64, POINTER, INT64, INT, INT)
+        self._num_threads = torch.get_num_threads()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Float32 [..., K] -> [..., N]."""
+        if x.dtype != torch.float32 or x.shape[-1] != self._inputs:
+            raise TypeError(f"expects float32 [..., {self._inputs}], not {x.dtype} {list(x.shape)}")
+        x = x.contiguous()
+        output = x.new_empty((*x.shape[:-1], self._outputs))
+        self._multiply(
+            self._address,
+            x.data_ptr(),
+            self._inputs,
+            output.data_ptr(),
+            output.numel() // self._outputs,
+            self._level,
+            self._num_threads,
+        )
+        return output

@@ -1,0 +1,32 @@
+// Linear layers in float32, for any number of rows. Few rows wait for the weights, which are read once and in order;
+// many rows reuse them from the cache. An output adds up its products in the order of the inputs whatever rows stand
+// beside it, so a row's bits are its own.
+//
+// Packed weights: [panels][inputs][PANEL outputs], zeros where the last panel has no output.
+#include "native.h"
+
+#include <stddef.h>
+
+enum { AHEAD_FLOATS = 1024 }; // how far ahead weights are asked for
+
+struct matrix {
+    const float *weights; // packed
+    const float *bias;    // [outputs] or NULL
+    int64_t outputs, inputs;
+};
+
+#define BODY "linear_body.h"
+#include "each_level.h"
+
+// Outputs side by side in the packed weights of a level.
+EXPORT int64_t transom_linear_panel(int level) {
+    return level == 2 ? PANEL_2 : level == 1 ? PANEL_1 : PANEL_0;
+}
+
+// out [rows, outputs] = x W^T + bias, rows of x being x_stride apart.
+EXPORT void transom_linear(const struct matrix *matrix, const float *x, int64_t x_stride, float *out, int64_t rows,
+                           int level, int num_threads) {
+    const int64_t panel = transom_linear_panel(level), panels = (matrix->outputs + panel - 1) / panel;
+#pragma omp parallel for num_threads(num_threads) schedule(static) if (num_threads > 1)
+    for (int64_t i = 0; i < panels; i++) AT_LEVEL(level, multiply_panel)(matrix, i, x, x_stride, out, rows);
+}
