@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 
@@ -70,13 +71,12 @@ def find_compiler() -> list[str]:
 def _compile(compiler: list[str], scratch: Path) -> Path:
     """The library, with threads if its OpenMP calls are those of the runtime that torch has loaded (GCC's)."""
     library = scratch / "library.so"
-    sources = [str(source) for source in sorted(SOURCES.glob("*.c"))]
+    objects = {source: scratch / f"{source.stem}.o" for source in sorted(SOURCES.glob("*.c"))}
     for flags in ((*COMPILE_FLAGS, THREAD_FLAG), (*COMPILE_FLAGS, "-Wno-unknown-pragmas")):
-        objects = []
-        for source in sources:
-            objects.append(str(scratch / f"{Path(source).stem}.o"))
-            _run([*compiler, *flags, "-c", source, "-o", objects[-1]])
-        _run([*compiler, "-shared", *objects, "-o", str(library), "-lm"])
+        commands = [[*compiler, *flags, "-c", str(source), "-o", str(to)] for source, to in objects.items()]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(_run, commands))
+        _run([*compiler, "-shared", *map(str, objects.values()), "-o", str(library), "-lm"])
         if _can_be_loaded(library):
             return library
     raise ConfigError(f"{shlex.join(compiler)} made a library that cannot be loaded; name another compiler as CC")

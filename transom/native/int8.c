@@ -68,7 +68,7 @@ void int8_quantise_portable(const float *x, int64_t inputs, struct int8_rows *ti
     float inverse;
     int8_row_scale(largest, &tile->scales[row], &inverse);
     int32_t sum = 0;
-    for (int64_t i = 0; inverse > 0 && i < inputs; i++) {
+    for (int64_t i = 0; inverse > 0.0f && i < inputs; i++) {
         int8_t step = (int8_t)nearest(x[i] * inverse);
         tile->quads[(i / INT8_INPUTS * tile->rows + row) * INT8_INPUTS + i % INT8_INPUTS] = step;
         sum += step;

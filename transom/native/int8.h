@@ -48,8 +48,9 @@ static inline const uint8_t *int8_block(const struct int8_matrix *matrix, int64_
     return matrix->weights + first * int8_padded(matrix->inputs);
 }
 
-// Steps of one row's unit from the bits of its largest magnitude, which order like the numbers and put what is not
-// finite above all. A row of zeros gets some scale; a row that is not finite gets no steps and the scale NaN.
+// What a step is worth, and its inverse, from the bits of a row's largest magnitude: they order as the numbers do, with
+// what is not finite above all. Such a row gets the scale NaN and the inverse 0; its steps need not be written, for NaN
+// comes of whatever they add up to. A row of zeros gets some scale.
 static inline void int8_row_scale(uint32_t largest_bits, float *scale, float *inverse) {
     union {
         uint32_t bits;

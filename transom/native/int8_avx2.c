@@ -19,10 +19,11 @@ TARGET_AVX2 void int8_quantise_avx2(const float *x, int64_t inputs, struct int8_
     float inverse;
     int8_row_scale(most, &tile->scales[row], &inverse);
     tile->sums[row] = 0; // not used here
+    if (!(inverse > 0.0f)) return;
     int32_t *place = (int32_t *)tile->quads + row;
     for (int64_t i = 0; i < inputs; i += 8, place += 2 * tile->rows) {
         __m256 scaled = _mm256_mul_ps(_mm256_loadu_ps(i < whole ? x + i : rest), _mm256_set1_ps(inverse));
-        __m256i steps = inverse > 0 ? _mm256_cvtps_epi32(scaled) : _mm256_setzero_si256();
+        __m256i steps = _mm256_cvtps_epi32(scaled);
         __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(steps), _mm256_extracti128_si256(steps, 1));
         __m128i quads = _mm_packs_epi16(words, words);
         place[0] = _mm_cvtsi128_si32(quads);

@@ -6,30 +6,34 @@
 // Sums that wait for one another take four cycles each: few rows need several a row.
 #define UNROLL(rows) ((rows) <= 4 ? 4 : (rows) <= 8 ? 2 : 1)
 
+// Puts 16 inputs, as four quads, into the place of a row; their steps.
+TARGET_AVX512 static inline __m512i place_steps(__m512 x, float inverse, int32_t *place, int64_t rows) {
+    __m512i steps = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse)));
+    __m128i quads = _mm512_cvtepi32_epi8(steps);
+    place[0] = _mm_cvtsi128_si32(quads);
+    place[rows] = _mm_extract_epi32(quads, 1);
+    place[2 * rows] = _mm_extract_epi32(quads, 2);
+    place[3 * rows] = _mm_extract_epi32(quads, 3);
+    return steps;
+}
+
 TARGET_AVX512 void int8_quantise_avx512(const float *x, int64_t inputs, struct int8_rows *tile, int64_t row) {
+    int64_t whole = inputs / 16 * 16, i;
+    __mmask16 mask = (__mmask16)((1u << (inputs - whole)) - 1);
+    __m512 rest = _mm512_maskz_loadu_ps(mask, x + whole);
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    __m512i largest = _mm512_setzero_si512();
-    for (int64_t i = 0; i < inputs; i += 16) {
-        __mmask16 mask = inputs - i < 16 ? (__mmask16)((1u << (inputs - i)) - 1) : 0xffff;
-        __m512i bits = _mm512_castps_si512(_mm512_maskz_loadu_ps(mask, x + i));
-        largest = _mm512_max_epu32(largest, _mm512_and_si512(bits, magnitude));
-    }
+    __m512i largest = _mm512_and_si512(_mm512_castps_si512(rest), magnitude);
+    for (i = 0; i < whole; i += 16)
+        largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_loadu_si512(x + i), magnitude));
     float inverse;
     int8_row_scale(_mm512_reduce_max_epu32(largest), &tile->scales[row], &inverse);
+    tile->sums[row] = 0;
+    if (!(inverse > 0.0f)) return;
     __m512i sum = _mm512_setzero_si512();
     int32_t *place = (int32_t *)tile->quads + row;
-    for (int64_t i = 0; i < inputs; i += 16, place += 4 * tile->rows) {
-        __mmask16 mask = inputs - i < 16 ? (__mmask16)((1u << (inputs - i)) - 1) : 0xffff;
-        if (!(inverse > 0)) mask = 0; // what is not finite has no steps
-        __m512 scaled = _mm512_mul_ps(_mm512_maskz_loadu_ps(mask, x + i), _mm512_set1_ps(inverse));
-        __m512i steps = _mm512_cvtps_epi32(scaled);
-        sum = _mm512_add_epi32(sum, steps);
-        __m128i quads = _mm512_cvtepi32_epi8(steps);
-        place[0] = _mm_cvtsi128_si32(quads);
-        place[tile->rows] = _mm_extract_epi32(quads, 1);
-        place[2 * tile->rows] = _mm_extract_epi32(quads, 2);
-        place[3 * tile->rows] = _mm_extract_epi32(quads, 3);
-    }
+    for (i = 0; i < whole; i += 16, place += 4 * tile->rows)
+        sum = _mm512_add_epi32(sum, place_steps(_mm512_loadu_ps(x + i), inverse, place, tile->rows));
+    if (mask) sum = _mm512_add_epi32(sum, place_steps(rest, inverse, place, tile->rows));
     tile->sums[row] = _mm512_reduce_add_epi32(sum);
 }
 
