@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.server.client import until_true
 from tests.server.redis_servers import FakeRedis, RealRedis, needs_redis_server, real_redis
+from transom.server.resume.encoding import keys_of
 from transom.server.resume.record import RESUMED_ELSEWHERE, ResumeError, ResumeRecord, SentFrames
 from transom.server.resume.shared import SharedStore
 from transom.server.wire.state import ToldTurn, WireState
@@ -85,8 +87,6 @@ async def test_who_was_taken_over_may_not_write_any_more(redis: Redis) -> None:
         await second.take("token", "key")
         live.tell("too late")
         assert not await journal.flush()
-        await journal.beat()
-        assert live.farewells == [RESUMED_ELSEWHERE]
         journal.close(live.progress())
         journal.close(None)
         await journal.written()
@@ -111,6 +111,19 @@ async def test_the_token_is_stored_nowhere(redis: Redis) -> None:
         [key] = [key for key in redis.client.scan_iter("transom:resume:*") if not key.endswith(":frames")]
         assert hashlib.sha256(b"token").hexdigest() in key
         assert "token" not in key + str(redis.client.hgetall(key))
+
+
+async def test_silent_sessions_are_kept_and_those_that_went_elsewhere_are_ended(redis: Redis) -> None:
+    async with replicas(redis, keep_s=0.4) as (first, second):
+        stayed, gone = Live(), Live()
+        for token, live in (("stayed", stayed), ("gone", gone)):
+            assert await first.begin(token, live).flush()
+        second.begin("gone", Live(), await second.take("gone", "key"))
+        await until_true(lambda: gone.farewells != [])
+        assert gone.farewells[0] == RESUMED_ELSEWHERE
+        await until_true(lambda: redis.client.pttl(keys_of("stayed")[0]) < 450)
+        await until_true(lambda: redis.client.pttl(keys_of("stayed")[0]) > 450)  # of 500: it was refreshed
+        assert stayed.farewells == []
 
 
 async def test_records_expire_and_hold_no_more_than_the_last_frames(redis: Redis) -> None:

@@ -172,6 +172,19 @@ def test_who_can_use_the_server(arguments: tuple[str, ...], status: str) -> None
     assert "secret" not in finding.found
 
 
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        ((), "off"),
+        (("--resume-s", "0"), "off"),
+        (("--resume-store", "redis://127.0.0.1:1"), "warn"),
+        (("--resume-store", "http://127.0.0.1"), "fail"),
+    ],
+)
+def test_where_lost_sessions_can_go_on(arguments: tuple[str, ...], status: str) -> None:
+    assert found_by(check_serving, *arguments)["resume"].status == status
+
+
 def test_settings_that_serve_would_refuse_fail(tmp_path: Path) -> None:
     assert found_by(check_serving, "--api-key-file", str(tmp_path / "nothing"))["settings"].status == "fail"
     assert found_by(check_serving, "--ssl-certfile", str(tmp_path / "nothing"))["tls"].status == "fail"

@@ -19,7 +19,7 @@ from transom.server.problems import deny
 from transom.server.realtime import Origin, RealtimeConnection
 from transom.server.refusals import refusal_of
 from transom.server.resume.record import new_token
-from transom.server.resume.store import Journal, Taken
+from transom.server.resume.store import Taken
 from transom.server.services import Services
 from transom.server.wire.events import new_id
 from transom.server.wire.messages import DialectName, ServerEvent, WireError
@@ -34,13 +34,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Admitted:
-    """A connection, and what its client is told first; ``journal`` is kept for one that may come back."""
+    """A connection, and what its client is told first."""
 
     connection: RealtimeConnection
     greeting: ServerEvent
     missed: Sequence[str]
     subprotocol: str | None
-    journal: Journal | None
 
 
 async def serve_realtime(websocket: WebSocket, services: Services, path_dialect: DialectName | None = None) -> None:
@@ -104,7 +103,7 @@ def _connect(
     if taken is not None:
         services.metrics.stream_resumed()
     if token is None:
-        return Admitted(connection, greeting, missed, handshake.subprotocol, None)
+        return Admitted(connection, greeting, missed, handshake.subprotocol)
     lost = [json.dumps(event, separators=(",", ":")) for event in wire.lose_turns()]
     for frame in lost:
         origin.frames.add(frame)
@@ -116,9 +115,8 @@ def _connect(
         "missed": len(missed) + len(lost),
         "across_replicas": store.reach == "shared",
     }
-    journal = store.begin(token, connection, taken)
-    connection.keep(journal)
-    return Admitted(connection, greeting, [*missed, *lost], handshake.subprotocol, journal)
+    connection.keep(store.begin(token, connection, taken))
+    return Admitted(connection, greeting, [*missed, *lost], handshake.subprotocol)
 
 
 def _received(text: str) -> int:
@@ -159,17 +157,15 @@ def _wire(
 
 
 async def _run(websocket: WebSocket, services: Services, admitted: Admitted) -> None:
-    connection, record = admitted.connection, None
+    connection = admitted.connection
     try:
         await websocket.accept(subprotocol=admitted.subprotocol)
         await connection.run(admitted.greeting, admitted.missed)
     finally:
         try:
-            record = await connection.close()
+            await connection.close()
         finally:  # also where that is cancelled
             services.lifecycle.unregister(connection)
-            if admitted.journal is not None:
-                admitted.journal.close(record)
 
 
 async def _refuse(websocket: WebSocket, services: Services, error: TransomError) -> None:

@@ -66,6 +66,7 @@ class RealtimeConnection:
         self._pace = PaceWatch()
         self._has_told_pace = False
         self._has_said_why = False
+        self._has_given_up = False
         self._ending: Ending | None = None
         self._reading: asyncio.Timeout | None = None
         self._finishing: asyncio.Timeout | None = None
@@ -108,11 +109,16 @@ class RealtimeConnection:
         self._session.close()
         self._is_closed.set()
 
-    async def close(self) -> ResumeRecord | None:
-        """Free the place in the engine; what is kept of a session whose client may come back."""
+    async def close(self) -> None:
+        """Free the place in the engine; keep the session if its client may come back."""
+        journal = self._journal
+        record = self.progress() if journal is not None and self._may_come_back() else None
         try:
-            return await self._record() if self._journal is not None and self._may_come_back() else None
-        finally:
+            if record is not None:
+                record = await self._record()
+        finally:  # also where that is cancelled
+            if journal is not None:
+                journal.close(record)
             ending = self._ending or client_left(None)
             num_turns = self._session.num_turns
             self._log.info("closed with %d (%s) after %d turns", ending.close_code, ending.reason, num_turns)
@@ -192,7 +198,9 @@ class RealtimeConnection:
                     await self._execute(command)
                 await self._session.finish(FINISH_PATIENCE_S)
         except TimeoutError:
-            self._session.give_up("the server stopped before this turn was transcribed, or its engine hangs")
+            self._has_given_up = True
+            if self._journal is None or not self._journal.is_safe:  # else another server hears it again
+                self._session.give_up("the server stopped before this turn was transcribed, or its engine hangs")
             return False
         except EngineError:  # an engine that has stopped has said so
             return False
@@ -217,7 +225,7 @@ class RealtimeConnection:
         self._outbox.end()
 
     def _end_text(self, *, is_asked_for: bool) -> None:
-        if self._wire.dialect_name is not None:
+        if self._wire.dialect_name is not None and not self._session.has_open_turns:
             self._tell(Ended(is_asked_for))
 
     @property
@@ -232,11 +240,12 @@ class RealtimeConnection:
         return self._record_at(self._session.settled_ms)
 
     async def _record(self) -> ResumeRecord:
-        await self._finish_text()
+        if not self._has_given_up:
+            await self._finish_text()
         self._end_text(is_asked_for=False)
         for frame in self._outbox.drain():
             self.frames.add(frame)
-        return self._record_at(self._heard_ms)
+        return self.progress() if self._session.has_open_turns else self._record_at(self._heard_ms)
 
     def _record_at(self, heard_ms: int) -> ResumeRecord:
         return ResumeRecord(self.principal, self._session_id, self._wire.state(), self.frames, heard_ms)

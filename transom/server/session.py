@@ -100,6 +100,11 @@ class RealtimeSession:
         return self._intake.session_samples
 
     @property
+    def has_open_turns(self) -> bool:
+        """Whether a turn has audio or a commit, and no answer."""
+        return bool(self._open)
+
+    @property
     def settled_ms(self) -> int:
         """How much of the session's audio can change nothing any more: its turns are answered, or it was silence."""
         return min([self._turns.held_start_ms, *(turn.start_ms for turn in self._open.values())])

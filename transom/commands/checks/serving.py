@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import platform
 import re
 from collections.abc import Iterator
@@ -12,6 +13,8 @@ from transom.commands.checks import Check
 from transom.commands.server_options import settings_from
 from transom.errors import ConfigError
 from transom.server.api_keys import check_exposure, is_private
+from transom.server.resume.select import make_store
+from transom.server.resume.store import Reach, ResumeStore
 from transom.server.run import bind, check_certificate
 from transom.server.settings import ServerSettings
 
@@ -19,7 +22,7 @@ PACKAGE = "transom"
 
 
 def check_serving(args: argparse.Namespace) -> Iterator[Check]:
-    """Settings, port, certificate, exposure and versions."""
+    """Settings, port, certificate, exposure, resume store and versions."""
     try:
         settings = settings_from(args)
     except ConfigError as error:
@@ -28,6 +31,7 @@ def check_serving(args: argparse.Namespace) -> Iterator[Check]:
         yield _port(settings)
         yield _tls(settings)
         yield _exposure(settings, allow_insecure=args.allow_insecure)
+        yield _resume(settings)
     yield from _versions()
 
 
@@ -64,6 +68,30 @@ def _exposure(settings: ServerSettings, *, allow_insecure: bool) -> Check:
         found = f"{keys} API keys, which travel unencrypted to {settings.host}"
         return Check("access", "warn", found, "use --ssl-certfile, or a proxy with TLS in front")
     return Check("access", "ok", f"{keys} API keys" if keys else f"only this machine reaches {settings.host}: no key")
+
+
+def _resume(settings: ServerSettings) -> Check:
+    try:
+        store = make_store(settings.resume_s, settings.resume_store)
+    except ConfigError as error:
+        return Check("resume", "fail", str(error))
+    match asyncio.run(_reach_of(store)):
+        case "none":
+            return Check("resume", "off", "lost sessions are not kept", "--resume-s keeps them")
+        case "replica":
+            return Check("resume", "off", "only this process can go on with its sessions", "replicas: --resume-store")
+        case "shared":
+            return Check("resume", "ok", f"all replicas can go on with sessions of {settings.resume_s:g} s ago")
+        case "unavailable":
+            found = "the shared store does not answer; the server would go on without it"
+            return Check("resume", "warn", found, "start Redis, or correct --resume-store")
+
+
+async def _reach_of(store: ResumeStore) -> Reach:
+    await store.start()
+    reach = store.reach
+    await store.stop()
+    return reach
 
 
 def _versions() -> Iterator[Check]:

@@ -74,6 +74,7 @@ class MemoryJournal:
     """Nothing is written while a connection lives: its memory and this store's would be lost together."""
 
     is_written_ahead = False
+    is_safe = False
 
     def __init__(self, store: MemoryStore, token: str, connection: LiveConnection) -> None:
         self._store = store

@@ -22,7 +22,7 @@ from redis.exceptions import RedisError
 
 from transom.errors import ConfigError
 
-ANSWER_S = 0.5
+ANSWER_S = 1.0
 PROBE_INTERVAL_S = 1.0
 MAX_BATCH = 256
 PROBE_KEY = "transom:probe"  # written, not only asked for: a Redis without memory answers and takes nothing

@@ -29,6 +29,7 @@ class SharedStore:
         self._link = link
         self._live: dict[str, SharedJournal] = {}
         self._beating: asyncio.Task[None] | None = None
+        self._leaving: set[asyncio.Task[None]] = set()
 
     @property
     def reach(self) -> Reach:
@@ -99,7 +100,12 @@ class SharedStore:
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self.keep_s / BEATS)
-            await asyncio.gather(*[journal.beat() for journal in self._live.values()])
+            journals = list(self._live.values())
+            for journal, goes_on in zip(journals, await asyncio.gather(*[j.flush() for j in journals]), strict=True):
+                if not goes_on:
+                    leaving = asyncio.create_task(journal.leave())
+                    self._leaving.add(leaving)
+                    leaving.add_done_callback(self._leaving.discard)
 
 
 class SharedJournal:
@@ -118,6 +124,11 @@ class SharedJournal:
         self._fields: dict[str, str] = {}
         self._last: asyncio.Future[str | None] | None = None
 
+    @property
+    def is_safe(self) -> bool:
+        """Whether the last write succeeded, or is on its way."""
+        return self._num_stored is not None
+
     async def flush(self) -> bool:
         """Store what is new. After a failure, or where Redis has forgotten the session, the next flush is whole."""
         answer = await self._write(self.connection.progress(), self._store.live_ttl_ms)
@@ -125,10 +136,9 @@ class SharedJournal:
             answer = await self._write(self.connection.progress(), self._store.live_ttl_ms)
         return answer != TAKEN
 
-    async def beat(self) -> None:
-        """Keep the session from expiring; end its connection if it goes on elsewhere."""
-        if not await self.flush():
-            await self.connection.finish(RESUMED_ELSEWHERE, RESUMED_REASON)
+    async def leave(self) -> None:
+        """The session goes on elsewhere: end the connection."""
+        await self.connection.finish(RESUMED_ELSEWHERE, RESUMED_REASON)
 
     def close(self, record: ResumeRecord | None) -> None:
         """Write what is to be kept, or that nothing is."""

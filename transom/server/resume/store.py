@@ -45,6 +45,11 @@ class Journal(Protocol):
         """Whether :meth:`flush` must return before a frame may be sent."""
         ...
 
+    @property
+    def is_safe(self) -> bool:
+        """Whether another server could go on from here, as far as is known."""
+        ...
+
     async def flush(self) -> bool:
         """Store the frames that were added, and the progress; False if the session goes on in another connection.
 
