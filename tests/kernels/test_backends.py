@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kernels.cases import Case, assert_matches_reference, copy_to, make_step, run, tensors_of
+from tests.kernels.cases import Case, Step, assert_matches_reference, copy_to, make_step, run, tensors_of
 from tests.kernels.conftest import Target
+from transom.kernels.backend import NO_SLOT
 from transom.kernels.cpu import CpuAttention
 from transom.kernels.reference import ReferenceAttention
 
@@ -110,6 +112,45 @@ def test_a_stream_is_the_same_alone_and_in_company(target: Target, quantized: bo
         )
         alone, _ = run(target.backend, case, solo, target.device)
         torch.testing.assert_close(alone, together[rows], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("quantized", [False, True])
+@pytest.mark.parametrize("window", [-1, 40])
+def test_padded_streams_and_wide_stale_tables_change_nothing(
+    any_target: Target, window: int, quantized: bool
+) -> None:
+    """What a captured step is given: rows without keys or slot, tables wider than used, a longer ``max_seq``."""
+    case = Case(
+        streams=((1, 300), (1, 20), (1, 257)),
+        kv_heads=2,
+        block_rows=256,
+        window=window,
+        keeps_expired=True,
+        quantized=quantized,
+    )
+    step = make_step(case)
+    output, cache = run(any_target.backend, case, step, any_target.device)
+    stale = torch.randint(0, len(step.cache.keys), (5, 4), dtype=torch.int32)
+    for stream, (_, num_keys) in enumerate(case.streams):
+        num_blocks = -(-num_keys // 256)
+        stale[stream, :num_blocks] = step.metadata.block_table[stream, :num_blocks]
+    metadata = replace(
+        step.metadata,
+        query_start=torch.arange(6, dtype=torch.int32),
+        seq_lens=F.pad(step.metadata.seq_lens, (0, 2)),
+        block_table=stale,
+        slots=F.pad(step.metadata.slots, (0, 2), value=NO_SLOT),
+        max_seq=1024 if window > 0 else 300,
+    )
+    queries, keys, values = (
+        F.pad(new, (0, 0, 0, 0, 0, 2), value=3.0) for new in (step.queries, step.keys, step.values)
+    )
+    padded_step = Step(queries, keys, values, step.cache, metadata)
+    padded, padded_cache = run(any_target.backend, case, padded_step, any_target.device)
+    torch.testing.assert_close(padded[:3], output, rtol=1e-6, atol=1e-6)
+    assert not padded[3:].any()
+    for found, wanted in zip(tensors_of(padded_cache), tensors_of(cache), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, equal_nan=True)
 
 
 def test_layers_that_share_metadata_keep_their_own_windows_and_heads(target: Target) -> None:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from benchmarks.random_checkpoint import VOXTRAL_4B
 from tests.parity.offline import whisper_config
-from transom.config import CacheConfig, ModelConfig
+from transom.config import CacheConfig, KVCacheDType, ModelConfig
 from transom.engine.batch import StreamRow
 from transom.engine.graphs import uncaptured
 from transom.engine.model import build_model
@@ -102,27 +102,31 @@ def make_backend(name: str) -> AttentionBackend:
     return TritonAttention()
 
 
-def meta_runner(config: ModelConfig, backend: AttentionBackend) -> tuple[Runner, CacheManager]:
+def meta_runner(
+    config: ModelConfig, backend: AttentionBackend, kv_cache_dtype: KVCacheDType = "auto"
+) -> tuple[Runner, CacheManager]:
     tensors = {
         name: torch.empty(shape, dtype=torch.bfloat16, device=META) for name, shape in expected_shapes(config).items()
     }
     model = build_model(config, tensors, META)
     limits = StepLimits(max_step_tokens=64, prefix_tokens=0)
-    layout = plan_groups(config, CacheConfig(budget_bytes=64 << 30), backend, "bfloat16", limits)
+    layout = plan_groups(config, CacheConfig(64 << 30, dtype=kv_cache_dtype), backend, "bfloat16", limits)
     return Runner(model, layout, backend, NUM_ROWS), CacheManager([group.group for group in layout.groups])
 
 
-CONFIGS = {
-    "4B": VOXTRAL_4B,
-    "whisper": whisper_config(),
-    "whisper, two blocks ahead": whisper_config(40, 8, decoder_windows=(-1, 24)),
+CONFIGS: dict[str, tuple[ModelConfig, KVCacheDType]] = {
+    "4B": (VOXTRAL_4B, "auto"),
+    "whisper, 8 bits": (whisper_config(), "int8"),
+    "whisper, two blocks ahead": (whisper_config(40, 8, decoder_windows=(-1, 24)), "auto"),
 }
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.mark.parametrize(("config", "kv_cache_dtype"), CONFIGS.values(), ids=CONFIGS.keys())
 @pytest.mark.parametrize("name", ["flash", "triton"])
-def test_a_captured_step_touches_the_device_only(name: str, config: ModelConfig, launches: Launches) -> None:
-    runner, _ = meta_runner(config, make_backend(name))
+def test_a_captured_step_touches_the_device_only(
+    name: str, config: ModelConfig, kv_cache_dtype: KVCacheDType, launches: Launches
+) -> None:
+    runner, _ = meta_runner(config, make_backend(name), kv_cache_dtype)
     young, old = max_seqs(runner.forward)
     for longest in (young, old):
         step = SteadyStep(runner.forward, uncaptured, NUM_ROWS, longest)
@@ -136,10 +140,12 @@ def test_a_captured_step_touches_the_device_only(name: str, config: ModelConfig,
         assert bool(before) == (name == "triton")
 
 
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS.keys())
+@pytest.mark.parametrize(("config", "kv_cache_dtype"), CONFIGS.values(), ids=CONFIGS.keys())
 @pytest.mark.parametrize("name", ["flash", "triton"])
-def test_a_step_with_prompts_in_it_only_uploads(name: str, config: ModelConfig, launches: Launches) -> None:
-    runner, cache = meta_runner(config, make_backend(name))
+def test_a_step_with_prompts_in_it_only_uploads(
+    name: str, config: ModelConfig, kv_cache_dtype: KVCacheDType, launches: Launches
+) -> None:
+    runner, cache = meta_runner(config, make_backend(name), kv_cache_dtype)
     batch = []
     for row, num_tokens in enumerate((1, 7, 39)):
         tables, _ = cache.open()
