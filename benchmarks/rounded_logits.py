@@ -1,10 +1,11 @@
-"""How far logits are from float32's with weights in bfloat16, float16 and 8 bits: random weights of the 4B's shapes.
+"""How far logits are from float32's with weights, or keys and values, of fewer bits: random weights, the 4B's shapes.
 
     python -m benchmarks.rounded_logits [--layers 2] [--dtype float32]
 
 The 4B's widths and vocabulary with fewer layers. Every kind hears the same audio and the same tokens; compared are
 the logits of the first step that chooses one: the norm of the difference over the norm, and the largest difference
 over the standard deviation. ``--dtype`` is that of the checkpoint: float16 holds most bfloat16 values exactly.
+"K/V" are kinds with keys and values in 8 bits.
 """
 
 from __future__ import annotations
@@ -18,19 +19,24 @@ import torch
 
 from benchmarks.random_checkpoint import DTYPES, VOXTRAL_4B, write_random_checkpoint
 from tests.engines import tones
-from transom.config import CacheConfig, DType, EngineConfig, ModelConfig, Weights
+from transom.config import CacheConfig, DType, EngineConfig, KVCacheDType, ModelConfig, Weights
 from transom.engine.api import SessionOptions
 from transom.engine.build import build_engine, load_model
 
-KINDS: dict[str, tuple[DType | None, Weights | None]] = {
-    "float32": ("float32", None),
-    "bfloat16": ("bfloat16", None),
-    "fp16": (None, "fp16"),
-    "int8": (None, "int8"),
+KINDS: dict[str, tuple[DType | None, Weights | None, KVCacheDType]] = {
+    "float32": ("float32", None, "auto"),
+    "float32, K/V": ("float32", None, "int8"),
+    "bfloat16": ("bfloat16", None, "auto"),
+    "bfloat16, K/V": ("bfloat16", None, "int8"),
+    "fp16": (None, "fp16", "auto"),
+    "int8": (None, "int8", "auto"),
+    "int8, K/V": (None, "int8", "int8"),
 }
 
 
-def first_logits(folder: Path, dtype: DType | None, weights: Weights | None) -> torch.Tensor:
+def first_logits(
+    folder: Path, dtype: DType | None, weights: Weights | None, kv_cache_dtype: KVCacheDType
+) -> torch.Tensor:
     """The logits of the first token that is chosen."""
     loaded = load_model(folder, "random", "cpu", dtype, weights)
     decoder = loaded.model.decoder
@@ -43,7 +49,7 @@ def first_logits(folder: Path, dtype: DType | None, weights: Weights | None) -> 
         return logits
 
     decoder.logits = keep  # type: ignore[method-assign]
-    engine = build_engine(loaded, CacheConfig(1 << 30), EngineConfig(max_sessions=1))
+    engine = build_engine(loaded, CacheConfig(1 << 30, dtype=kv_cache_dtype), EngineConfig(max_sessions=1))
     engine.run_without_thread()
     session = engine.open_session(SessionOptions(), lambda event: None)
     session.append(tones(2.0, seed=1))
@@ -74,7 +80,7 @@ def main() -> None:
         for kind in list(KINDS)[1:]:
             difference = first_logits(Path(folder), *KINDS[kind]) - true
             relative, largest = difference.norm() / true.norm(), difference.abs().max() / true.std()
-            print(f"{kind:10} relative {relative:.2e}, largest {largest:.2e} of the deviation", flush=True)
+            print(f"{kind:14} relative {relative:.2e}, largest {largest:.2e} of the deviation", flush=True)
 
 
 if __name__ == "__main__":
