@@ -124,9 +124,9 @@ def plot(parts: Sequence[Part], file: Path) -> None:
     by_time.plot(hours, [part.step_us for part in parts], label="this stream")
     by_time.plot(hours, [part.young_us for part in parts], label="a young stream, in the same minutes")
     by_time.set(xlabel="hours of audio", ylabel="processor time of a step, us", ylim=(0, None))
-    by_memory.plot(hours, [part.resident_mib for part in parts], label="resident memory, MiB")
+    by_memory.plot(hours, [part.resident_mib for part in parts], label="resident memory")
     by_memory.plot(hours, [part.resident_blocks for part in parts], label="cache blocks in use")
-    by_memory.set(xlabel="hours of audio", ylim=(0, None))
+    by_memory.set(xlabel="hours of audio", ylabel="resident memory, MiB; cache blocks", ylim=(0, None))
     for axes in (by_time, by_memory):
         axes.legend(frameon=False)
     figure.savefig(file, dpi=120)

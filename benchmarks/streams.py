@@ -241,14 +241,17 @@ def measure(args: argparse.Namespace) -> tuple[list[Result], Result]:
 
 
 def plot(curve: Sequence[Result], file: Path) -> None:
-    """Lag against the number of streams, and over the time of each stage."""
+    """Cost and lag against the number of streams, and lag over the time of each stage."""
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
-    figure, (by_streams, by_time) = pyplot.subplots(1, 2, figsize=(11, 4), layout="constrained")
+    figure, (cost, by_streams, by_time) = pyplot.subplots(1, 3, figsize=(15, 4), layout="constrained")
     sizes = [result.streams for result in curve]
+    costs_ms = [1000 * result.server_cores / result.streams for result in curve]
+    cost.plot(sizes, costs_ms, marker="o")
+    cost.set(xlabel="streams", ylabel="processor time a second of a stream, ms", xticks=sizes, ylim=(0, None))
     for name in ("p50_ms", "p95_ms", "p99_ms"):
         by_streams.plot(
             sizes, [getattr(result, name) for result in curve], marker="o", label=name.removesuffix("_ms")
@@ -257,9 +260,12 @@ def plot(curve: Sequence[Result], file: Path) -> None:
     for result in curve:
         by_time.plot(result.second_p95_ms, label=str(result.streams))
     by_time.set(xlabel="seconds since the first client came", ylabel="p95 of each second, ms", yscale="log")
-    for axes in (by_streams, by_time):
+    for axes, title in ((by_streams, "of lags"), (by_time, "streams")):
         axes.axhline(MAX_P95_MS, color="grey", linestyle=":")
-        axes.legend(frameon=False)
+        axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:.0f}")
+        axes.yaxis.set_minor_locator(ticker.NullLocator())
+        axes.legend(frameon=False, title=title, loc="upper left", bbox_to_anchor=(1, 1))
     figure.savefig(file, dpi=120)
 
 
