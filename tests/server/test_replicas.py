@@ -10,6 +10,8 @@ from tests.server.conftest import RunningServer, RunServer
 from tests.server.redis_servers import FakeRedis
 from tests.server.test_resume import lose, status_of, url_of
 from transom.engine.fake import FakeEngine
+from transom.engine.fake_script import SENTENCE_WORDS, Script
+from transom.server import realtime
 from transom.server.wire.session import TURN_LOST
 
 
@@ -93,6 +95,27 @@ async def test_a_lost_connection_is_finished_and_goes_on_at_another_server(
         events = before + await client.until("conversation.item.done")
         assert client.greeting["resume"]["audio_ms"] == 2000
         assert text_of(events) == client.transcripts()[0]
+
+
+async def test_a_turn_that_a_leaving_server_cannot_finish_is_heard_again_at_another(
+    run_server: RunServer, redis: FakeRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(realtime, "FINISH_PATIENCE_S", 0.05)
+    stalled = run_server(FakeEngine(lambda _: Script(stall_at_token=8)), redis.store())
+    other = run_server(FakeEngine(), redis.store())
+    async with open_client(url_of(stalled, "new")) as client:
+        await client.append(speech(1.6))
+        token = await lose(client)
+    before = client.seen[1:]
+    await until_active(stalled.engine, 0)
+    async with open_client(url_of(other, token, len(before))) as client:
+        assert client.greeting["resume"]["audio_ms"] == 0
+        failed = (await client.until("conversation.item.input_audio_transcription.failed"))[-1]
+        assert failed["error"]["code"] == TURN_LOST
+        await client.append(speech(1.6))
+        await client.commit()
+        await client.until("conversation.item.done")
+        assert client.transcripts() == [" ".join(SENTENCE_WORDS[:5])]
 
 
 async def test_the_health_check_and_the_first_event_say_where_sessions_can_go_on(
