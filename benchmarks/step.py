@@ -1,7 +1,7 @@
 """The time of an 80 ms step against transformers on the same weights, and against the floor that memory sets.
 
     python -m benchmarks.step --model small-random --streams 1,4,16
-    python -m benchmarks.step --model bundled --streams 1,16
+    python -m benchmarks.step --model bundled --streams 1,16 --cpu-kernels torch,native    (transom build-native first)
     python -m benchmarks.step --model 4b-random --layers 4 --transom bfloat16,fp16,int8 --transformers bfloat16
     python -m benchmarks.step --model 4b-random --transom int8 --transformers bfloat16 --rounds 5    (14 GB of memory)
 
@@ -34,7 +34,7 @@ import torch
 from benchmarks.bandwidth import read_bandwidth
 from benchmarks.random_checkpoint import VOXTRAL_4B, write_random_checkpoint
 from benchmarks.steppers import LinearLayers, Stepper, TransformersStepper, TransomStepper
-from transom.commands.engine_options import DTYPES
+from transom.commands.engine_options import CPU_KERNELS, DTYPES
 from transom.config import DType, ModelConfig, Weights
 from transom.weights.config_files import read_model_config
 from transom.weights.hub import bundled_model
@@ -112,7 +112,9 @@ def make_steppers(
     for kind in args.transom:
         dtype: DType | None = kind if kind in DTYPES else None
         weights: Weights | None = kind if kind in WEIGHTS else None
-        steppers[f"transom {kind}"] = TransomStepper(ours, num_streams, num_tokens, dtype, weights)
+        for kernels in args.cpu_kernels:
+            name = f"transom {kernels} {kind}"
+            steppers[name] = TransomStepper(ours, num_streams, num_tokens, dtype, weights, kernels)
     for kind in args.transformers:
         reference = TransformersStepper(theirs, num_streams, getattr(torch, kind), config)
         steppers[f"transformers {kind}"] = reference
@@ -179,6 +181,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         "--context", type=int, metavar="N", help="untimed steps before (default: 1 of a 4B, else 100)"
     )
     parser.add_argument("--transom", metavar="KIND,...", help=f"of {', '.join((*DTYPES, *WEIGHTS))}")
+    parser.add_argument("--cpu-kernels", default="torch", metavar="KIND,...", help=f"of {', '.join(CPU_KERNELS)}")
     parser.add_argument("--transformers", metavar="DTYPE,...", help=f"of {', '.join(DTYPES)}")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(arguments)
@@ -187,7 +190,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     args.context = args.context or (1 if is_large else 100)
     args.transom = (args.transom or ("bfloat16,fp16,int8" if is_large else "float32")).split(",")
     args.transformers = (args.transformers or ("bfloat16" if is_large else "float32,bfloat16")).split(",")
-    for kind, known in ((args.transom, (*DTYPES, *WEIGHTS)), (args.transformers, DTYPES)):
+    args.cpu_kernels = args.cpu_kernels.split(",")
+    known_kinds = (args.transom, (*DTYPES, *WEIGHTS)), (args.transformers, DTYPES), (args.cpu_kernels, CPU_KERNELS)
+    for kind, known in known_kinds:
         if unknown := set(kind) - set(known):
             parser.error(f"there is no {', '.join(sorted(unknown))}; choose of {', '.join(known)}")
     return args

@@ -15,7 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from tests.engines import tones
-from transom.config import CacheConfig, DType, EngineConfig, ModelConfig, Weights
+from transom.config import CacheConfig, CpuKernels, DType, EngineConfig, ModelConfig, Weights
 from transom.engine.api import SessionOptions, StepReport
 from transom.engine.build import build_engine, load_model
 
@@ -37,10 +37,16 @@ class TransomStepper:
     """An engine stepped by hand; every timed step must have run one token of every stream."""
 
     def __init__(
-        self, folder: Path, num_streams: int, num_tokens: int, dtype: DType | None, weights: Weights | None
+        self,
+        folder: Path,
+        num_streams: int,
+        num_tokens: int,
+        dtype: DType | None,
+        weights: Weights | None,
+        cpu_kernels: CpuKernels = "auto",
     ) -> None:
         """``num_tokens`` steps can be run; the prompt has been run after this."""
-        loaded = load_model(folder, folder.name, "cpu", dtype, weights)
+        loaded = load_model(folder, folder.name, "cpu", dtype, weights, cpu_kernels)
         config = EngineConfig(max_sessions=num_streams)
         self._engine = build_engine(loaded, CacheConfig(budget_bytes=CACHE_BYTES), config)
         self._num_streams = num_streams

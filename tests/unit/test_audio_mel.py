@@ -6,7 +6,9 @@ from transformers.audio_utils import mel_filter_bank
 from transformers.models.voxtral_realtime.feature_extraction_voxtral_realtime import VoxtralRealtimeFeatureExtractor
 
 from transom.audio.mel import LogMel, slaney_mel_matrix
+from transom.audio.native_mel import NativeLogMel
 from transom.config import AudioConfig
+from transom.native.library import LEVELS, Library
 
 
 @pytest.mark.parametrize("num_mel_bins", [80, 128])
@@ -44,3 +46,19 @@ def test_leading_dimensions_are_kept_and_rows_independent() -> None:
     together = log_mel(windows)
     assert together.shape == (3, 16, 80)
     assert torch.equal(together, torch.stack([log_mel(window) for window in windows]))
+
+
+@pytest.mark.parametrize("num_mel_bins", [80, 128])
+@pytest.mark.parametrize("level", range(len(LEVELS)), ids=LEVELS)
+def test_the_compiled_librarys_frames_are_the_same_to_rounding(
+    native_library: Library, level: int, num_mel_bins: int
+) -> None:
+    if level > native_library.level:
+        pytest.skip(f"this processor has no {LEVELS[level]}")
+    config = AudioConfig(num_mel_bins=num_mel_bins)
+    ours = NativeLogMel(config, native_library, level)
+    samples = torch.randn(4, 1520) * torch.tensor([1.0, 1e-2, 1e-4, 0.0])[:, None]
+    samples[1] += torch.sin(torch.arange(1520) / 9)
+    together = ours(samples)
+    torch.testing.assert_close(together, LogMel(config)(samples), rtol=0, atol=1e-5)
+    assert torch.equal(together[2:3], ours(samples[2:3])), "a frame's bits depend on its company"

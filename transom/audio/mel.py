@@ -21,8 +21,8 @@ from transom.config import AudioConfig
 
 _BREAK_HZ = 1000.0
 _BREAK_MELS = 15.0
-_MIN_POWER = 1e-10
-_LOG_RANGE = 8.0
+MIN_POWER = 1e-10
+LOG_RANGE = 8.0
 _BLOCK_FRAMES = 16
 
 
@@ -65,7 +65,7 @@ class LogMel:
         frames = samples.unfold(-1, self.config.n_fft, self.config.hop_length) * self._window
         power = torch.fft.rfft(frames).abs() ** 2
         mel = self.to_mel(power.flatten(0, -2)).view(*power.shape[:-1], -1)
-        log_mel = mel.clamp(min=_MIN_POWER).log10().clamp(min=self.config.log_mel_max - _LOG_RANGE)
+        log_mel = mel.clamp(min=MIN_POWER).log10().clamp(min=self.config.log_mel_max - LOG_RANGE)
         return (log_mel + 4.0) / 4.0
 
     def to_mel(self, power: torch.Tensor) -> torch.Tensor:

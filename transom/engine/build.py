@@ -33,7 +33,6 @@ from transom.kernels.backend import AttentionBackend
 from transom.kernels.select import select_backend
 from transom.kvcache.layout import CacheLayout, StepLimits, plan_groups, streams_that_fit
 from transom.kvcache.manager import CacheManager
-from transom.layers.native_ops import NativeOps
 from transom.native.library import Library, choose_library
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint
@@ -73,8 +72,6 @@ def load_model(
     library = choose_library(cpu_kernels, device)
     if weights := rounding(weights, read_stored_weights(folder), device, dtype, library):
         model = build_rounded_model(config, load_checkpoint(folder, config), weights, library)
-        if library is not None:
-            model.use(NativeOps(library))
         return LoadedModel(name, model, tokenizer, "float32", weights, library)
     dtype = dtype or default_dtype(config, device)
     tensors = load_checkpoint(folder, config, dtype=getattr(torch, dtype))
@@ -116,7 +113,7 @@ def build_engine(
             config.max_sessions,
             -(-sum(group.stream_bytes for group in layout.groups) // 2**20),
         )
-    runner = Runner(model, layout, backend, num_rows=max_sessions)
+    runner = Runner(model, layout, backend, num_rows=max_sessions, library=loaded.library)
     if model.device.type == "cuda" and config.max_graph_streams is not None:
         runner.capture_steady_steps(CudaGraphs(model.device), min(max_sessions, config.max_graph_streams))
     cache = CacheManager([group.group for group in layout.groups])

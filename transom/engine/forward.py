@@ -13,6 +13,7 @@ from collections.abc import Callable
 import torch
 
 from transom.audio.mel import LogMel
+from transom.audio.native_mel import NativeLogMel
 from transom.decoder.stack import DecoderStep
 from transom.encoder.blocks import BlockLayout
 from transom.encoder.stack import EncoderStep
@@ -23,6 +24,7 @@ from transom.kernels.pooled import PooledAttention
 from transom.kvcache.arena import KVArena
 from transom.kvcache.layout import CacheLayout
 from transom.layers.attention import LayerCache
+from transom.native.library import Library
 
 PlacesOf = Callable[[str, int], AttentionMetadata]
 
@@ -30,15 +32,26 @@ PlacesOf = Callable[[str, int], AttentionMetadata]
 class Forward:
     """A model with its cache memory and the state of ``num_rows`` streams, and one row more that nobody owns."""
 
-    def __init__(self, model: SpeechModel, layout: CacheLayout, backend: AttentionBackend, num_rows: int) -> None:
+    def __init__(
+        self,
+        model: SpeechModel,
+        layout: CacheLayout,
+        backend: AttentionBackend,
+        num_rows: int,
+        library: Library | None = None,
+    ) -> None:
+        """With the compiled ``library`` frames are made by it."""
         self.model = model
         self.layout = layout
         self.arena = KVArena(layout, model.device)
         self.spare_row = num_rows
         self.states = EncoderState.blank(model.config.encoder, num_rows + 1, model.dtype, model.device)
+        self._encoder_pages = [self.arena.layer(place) for place in layout.encoder]
+        self._decoder_pages = [self.arena.layer(place) for place in layout.decoder]
         self._backend = backend
         self._pooled = PooledAttention(backend, model.config.encoder.downsample_factor)
-        self._log_mel = LogMel(model.config.audio, model.device)
+        audio = model.config.audio
+        self._log_mel = NativeLogMel(audio, library) if library is not None else LogMel(audio, model.device)
 
     def encode(
         self,
@@ -76,18 +89,18 @@ class Forward:
         config = self.model.config.encoder
         by_lag: dict[int, AttentionMetadata] = {}
         caches = []
-        for layer, place in enumerate(self.layout.encoder):
+        for layer, (place, pages) in enumerate(zip(self.layout.encoder, self._encoder_pages, strict=True)):
             lag = config.key_lag_tokens(layer)
             if lag not in by_lag:
                 by_lag[lag] = self._pooled.expand(places_of(place.group, lag))
-            caches.append(LayerCache(self._pooled, self.arena.layer(place), by_lag[lag]))
+            caches.append(LayerCache(self._pooled, pages, by_lag[lag]))
         return caches
 
     def _decoder_caches(self, places_of: PlacesOf) -> list[LayerCache]:
         by_group: dict[str, AttentionMetadata] = {}
         caches = []
-        for place in self.layout.decoder:
+        for place, pages in zip(self.layout.decoder, self._decoder_pages, strict=True):
             if place.group not in by_group:
                 by_group[place.group] = places_of(place.group, 0)
-            caches.append(LayerCache(self._backend, self.arena.layer(place), by_group[place.group]))
+            caches.append(LayerCache(self._backend, pages, by_group[place.group]))
         return caches

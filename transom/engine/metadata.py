@@ -46,6 +46,7 @@ class StepPlaces:
         self._stream_of_row = np.repeat(np.arange(len(batch)), self.counts)
         self.positions = np.arange(self._query_start[-1]) + (starts - self._query_start[:-1])[self._stream_of_row]
         self._tables: dict[str, GroupTables] = {}
+        self._uploads: dict[str, torch.Tensor] = {}
 
     def metadata(self, group: str, lag: int, device: torch.device) -> AttentionMetadata:
         """Metadata, in tokens, of the layers of ``group`` that lag ``lag`` tokens behind.
@@ -54,9 +55,9 @@ class StepPlaces:
         """
         seq_lens = self.seq_lens(group, lag)
         return AttentionMetadata(
-            query_start=upload(self._query_start.astype(np.int32), device),
+            query_start=self._uploaded("query_start", self._query_start.astype(np.int32), device),
             seq_lens=upload(seq_lens, device),
-            block_table=upload(self.tables(group).blocks, device),
+            block_table=self._uploaded(group, self.tables(group).blocks, device),
             slots=upload(self.slots(group, lag), device),
             max_query=int(self.counts.max()),
             max_seq=int(seq_lens.max()),
@@ -79,6 +80,12 @@ class StepPlaces:
             raise IndexError(f"tokens {tokens[has_begun & ~is_resident].tolist()} are not resident")
         blocks = tables.blocks[self._stream_of_row, np.where(is_resident, index, 0)].astype(np.int64)
         return np.where(has_begun, blocks * tables.block_size + offset, NO_SLOT)
+
+    def _uploaded(self, name: str, array: NDArray[np.int32], device: torch.device) -> torch.Tensor:
+        """What is the same for all lags, uploaded once."""
+        if name not in self._uploads:
+            self._uploads[name] = upload(array, device)
+        return self._uploads[name]
 
     def tables(self, group: str) -> GroupTables:
         """The tables of ``group``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 
 import torch
@@ -18,7 +19,10 @@ from transom.config import DType, ModelConfig, Weights
 from transom.engine.model import SpeechModel, lay_out
 from transom.errors import ConfigError
 from transom.layers.linear import Fp16Linear, Int8Linear, activation_levels, require_fbgemm
+from transom.layers.native_float import NativeLinear
 from transom.layers.native_linear import NativeInt8Linear
+from transom.layers.native_ops import NativeOps
+from transom.layers.packed import pack_layers
 from transom.native.library import Library
 from transom.weights.names import LM_HEAD
 from transom.weights.quantize import EMBEDDING, matrix_names, rounded, scale_name, stored_shapes
@@ -90,6 +94,9 @@ def build_rounded_model(
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         for job, layer in zip(jobs, pool.map(lambda job: _linear(job, tensors, weights, library), jobs), strict=True):
             setattr(job.parent, job.attribute, layer)
+    if library is not None:
+        pack_layers(model.encoder.stem, partial(NativeLinear, library))
+        model.use(NativeOps(library))
     assert not any(parameter.is_meta for parameter in model.parameters()), "a matrix has no place in the model"
     return model.eval()
 

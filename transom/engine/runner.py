@@ -28,14 +28,22 @@ from transom.kvcache.arena import KVArena
 from transom.kvcache.layout import CacheLayout
 from transom.layers.ops import NOT_FINITE
 from transom.layers.upload import upload
+from transom.native.library import Library
 
 
 class Runner:
     """A model with its cache memory and its streams' state."""
 
-    def __init__(self, model: SpeechModel, layout: CacheLayout, backend: AttentionBackend, num_rows: int) -> None:
+    def __init__(
+        self,
+        model: SpeechModel,
+        layout: CacheLayout,
+        backend: AttentionBackend,
+        num_rows: int,
+        library: Library | None = None,
+    ) -> None:
         self.model = model
-        self.forward = Forward(model, layout, backend, num_rows)
+        self.forward = Forward(model, layout, backend, num_rows, library)
         self._steady: SteadySteps | None = None
 
     @property

@@ -51,12 +51,12 @@ class PooledAttention:
         """Metadata in frames for metadata in tokens; the pages stay the same, and so does NO_SLOT."""
         size = self.pool_size
         frames = torch.arange(size, device=metadata.slots.device)
-        slots = metadata.slots[:, None] * size + frames
+        slots = metadata.slots[:, None] * size + frames  # of NO_SLOT, from -size to -1
         return AttentionMetadata(
             query_start=metadata.query_start * size,
             seq_lens=metadata.seq_lens * size,
             block_table=metadata.block_table,
-            slots=slots.masked_fill(metadata.slots[:, None] < 0, NO_SLOT).flatten(),
+            slots=slots.clamp_min_(NO_SLOT).flatten(),
             max_query=metadata.max_query * size,
             max_seq=metadata.max_seq * size,
         )

@@ -18,13 +18,13 @@ from transom.native.library import INT, INT64, POINTER, Library
 
 
 class _Matrix(ctypes.Structure):
-    """``struct matrix`` of native/linear.c."""
+    """``struct matrix`` of native/linear.h."""
 
     _fields_ = (("weights", POINTER), ("bias", POINTER), ("outputs", INT64), ("inputs", INT64))
 
 
 class NativeLinear(nn.Module):
-    """x W^T + b."""
+    """x W^T + b. ``address`` is that of its ``struct matrix``, for other functions of the library."""
 
     def __init__(
         self, library: Library, weight: torch.Tensor, bias: torch.Tensor | None, level: int | None = None
@@ -43,7 +43,7 @@ class NativeLinear(nn.Module):
             self._outputs,
             self._inputs,
         )
-        self._address = ctypes.addressof(self._matrix)
+        self.address = ctypes.addressof(self._matrix)
         self._multiply = library.function("transom_linear", POINTER, POINTER, INT64, POINTER, INT64, INT, INT)
         self._num_threads = torch.get_num_threads()
 
@@ -54,7 +54,7 @@ class NativeLinear(nn.Module):
         x = x.contiguous()
         output = x.new_empty((*x.shape[:-1], self._outputs))
         self._multiply(
-            self._address,
+            self.address,
             x.data_ptr(),
             self._inputs,
             output.data_ptr(),

@@ -3,17 +3,11 @@
 // beside it, so a row's bits are its own.
 //
 // Packed weights: [panels][inputs][PANEL outputs], zeros where the last panel has no output.
-#include "native.h"
+#include "linear.h"
 
 #include <stddef.h>
 
 enum { AHEAD_FLOATS = 1024 }; // how far ahead weights are asked for
-
-struct matrix {
-    const float *weights; // packed
-    const float *bias;    // [outputs] or NULL
-    int64_t outputs, inputs;
-};
 
 #define BODY "linear_body.h"
 #include "each_level.h"
