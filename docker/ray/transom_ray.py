@@ -1,6 +1,6 @@
 """Transom under Ray Serve: one replica is one engine with the whole application around it.
 
-    serve deploy docker/ray/serve_config.yaml
+    serve run --non-blocking --address auto docker/ray/serve_config.yaml
 
 Settings are those of ``transom serve``, from the environment and the file that TRANSOM_CONFIG names. What Serve must
 know of them (places, time to drain) is taken from there; the file beside this one holds what only Ray knows.
