@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What has a checker beyond the test suite: make lint-docker. hadolint and shellcheck must be there; Compose (the plugin
-# of Docker, or Debian's docker-compose), promtool (Debian's prometheus) and haproxy check what they know where they are.
+# of Docker, or docker-compose), promtool (Debian's prometheus) and haproxy check what they know where they are.
 set -euo pipefail
 cd "$(dirname "$0")"
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Builds the cpu image without a Docker engine or a registry, and tries what it promises.
 #
-# On a Debian made with debootstrap, buildah builds docker/Dockerfile. The built root then runs as in a container: read-only,
-# without a network, as the image's user without capabilities, with nothing to write to but /tmp and /models. The
-# image's own health check must pass; the client's transcripts must be the golden ones, in both of its dialects; SIGTERM
-# in the middle of a stream must lose nothing and end with exit code 0. Sizes and times are printed.
+# On a Debian made with debootstrap, buildah builds docker/Dockerfile. The built root then runs as in a container:
+# read-only, without a network, as the image's user without capabilities, with nothing to write to but /tmp and
+# /models. The image's own health check must pass; the client's transcripts must be the golden ones, in both of its
+# dialects; SIGTERM in the middle of a stream must lose nothing and end with exit code 0. Sizes and times are printed.
 #
-# Needs root, Debian's packages buildah, debootstrap, iproute2 and python3, 15 GB of disk and 10 to 20 minutes. No
+# Needs root, Debian's packages buildah, debootstrap, iproute2 and python3, 10 GB of disk and about 15 minutes. No
 # part of the test suite. What it makes lies in one folder and goes at the end.
 #
 #   PIP_CONFIG_FILE  pip's configuration during the build (a proxy, another index); never part of the image
@@ -67,7 +67,7 @@ build_image() {
     for volume in ${BUILD_VOLUMES:-}; do
         options+=(--volume "$volume")
     done
-    storage build --isolation chroot --format docker --layers --file docker/Dockerfile --target cpu --tag "$IMAGE" \
+    storage build --isolation chroot --format docker --file docker/Dockerfile --target cpu --tag "$IMAGE" \
         "${options[@]}" . >"$scratch/build.log" 2>&1 || fail "the build: $(tail -n 20 "$scratch/build.log")"
 }
 
@@ -116,6 +116,11 @@ for layer, step in zip(manifest["layers"], steps):
     print(f"{counter.size / 1e6:8.1f}{layer['size'] / 1e6:9.1f}  {' '.join(step.split())[:90]}")
 print(f"{total[0] / 1e6:8.1f}{total[1] / 1e6:9.1f}  together")
 PYTHON
+    echo "of it, in MB:"
+    local packages
+    packages=$(compgen -G "$root/opt/transom/lib/python3*/site-packages")
+    du --apparent-size --block-size=MB --summarize "$packages/torch" "$packages/transom/weights/bundled" \
+        "$packages" "$root/opt/native" | sed "s|$root||"
 }
 
 # What follows runs in namespaces of its own, in a shell that knows these functions.
@@ -172,7 +177,8 @@ start_server() {
     server=$!
     until is_ready; do
         kill -0 "$server" 2>/dev/null || fail "the server ended: $(cat "$scratch/server.log")"
-        ((EPOCHSECONDS - ${started%.*} < START_DEADLINE_S)) || fail "not ready in $START_DEADLINE_S s: $(cat "$scratch/server.log")"
+        ((EPOCHSECONDS - ${started%.*} < START_DEADLINE_S)) ||
+            fail "not ready in $START_DEADLINE_S s: $(cat "$scratch/server.log")"
         sleep 0.1
     done
     local wall_ms=$(((${EPOCHREALTIME/./} - ${started/./}) / 1000)) stat
@@ -182,7 +188,8 @@ start_server() {
     say "ready $wall_ms ms after its start, $cpu_ms ms of processor time, $(resident_mib) MiB resident"
 }
 
-check_confinement() {
+check_server() {
+    grep -q 'native kernels' "$scratch/server.log" || fail "its CPU kernels are not used: $(cat "$scratch/server.log")"
     grep -Eq '^Uid:\s+10001\s+10001' "/proc/$server/status" || fail "the server runs as another user"
     grep -Eq '^CapEff:\s+0+$' "/proc/$server/status" || fail "the server has capabilities"
     grep -Eq '^NoNewPrivs:\s+1$' "/proc/$server/status" || fail "the server may gain privileges"
@@ -221,7 +228,8 @@ check_drain() {
     kill -0 "$client" 2>/dev/null || fail "the stream did not outlive the beginning of the drain"
     wait "$client" || fail "SIGTERM broke a stream: $(cat "$scratch/client.log")"
     wait "$server" || status=$?
-    [[ $(<"$scratch/drained.txt") == "$(golden room.wav)" ]] || fail "the drained stream gave: $(cat "$scratch/drained.txt")"
+    [[ $(<"$scratch/drained.txt") == "$(golden room.wav)" ]] ||
+        fail "the drained stream gave: $(cat "$scratch/drained.txt")"
     [[ $status == 0 ]] || fail "the server ended with exit code $status: $(cat "$scratch/server.log")"
 }
 
@@ -235,7 +243,7 @@ try_image() {
     mapfile -d '' health <"$scratch/Healthcheck"
     enter_root
     start_server
-    check_confinement
+    check_server
     check_transcripts
     say "transcripts are the golden ones; $(resident_mib) MiB resident"
     check_drain
@@ -265,8 +273,8 @@ main() {
     done
     say "the server in it"
     export began scratch root view START_DEADLINE_S
-    export -f fail say enter_root in_image is_healthy is_ready transcript golden resident_mib start_server check_confinement check_transcripts \
-        streams_active check_drain try_image
+    export -f fail say enter_root in_image is_healthy is_ready transcript golden resident_mib start_server check_server \
+        check_transcripts streams_active check_drain try_image
     unshare --mount --net --ipc --pid --fork --kill-child --mount-proc bash -c try_image
     say "its size"
     print_sizes
