@@ -16,13 +16,18 @@ from transom.native.build import FOLDER_VARIABLE, build, default_folder, library
 from transom.native.library import LEVELS, Library, choose_library, load
 
 
-def test_its_sources_compile_without_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("architecture", ["", "-DPORTABLE_ONLY"])
+def test_its_sources_compile_without_a_warning_here_and_for_other_architectures(
+    architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
-    monkeypatch.setenv("CC", "cc -Werror")
+    monkeypatch.setenv("CC", f"cc -Werror {architecture}")
     monkeypatch.setattr(native_build, "COMPILE_FLAGS", (*native_build.COMPILE_FLAGS, "-O0"))  # in a tenth of the time
     assert build(tmp_path).is_file()
     assert list(tmp_path.iterdir()) == [library_path(tmp_path)]
+    if architecture:
+        assert Library(library_path(tmp_path)).level == LEVELS.index("portable")
 
 
 def test_it_says_what_it_runs(native_library: Library) -> None:

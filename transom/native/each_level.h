@@ -39,5 +39,5 @@ static inline __attribute__((unused)) float float_of_fp16(uint16_t bits) {
 // One of the three functions that NAME(name) made.
 #define AT_LEVEL(level, name) ((level) == 2 ? name##_avx512 : (level) == 1 ? name##_avx2 : name##_portable)
 #else
-#define AT_LEVEL(level, name) (name##_portable)
+#define AT_LEVEL(level, name) ((void)(level), name##_portable)
 #endif

@@ -14,7 +14,12 @@ enum { AHEAD_FLOATS = 1024 }; // how far ahead weights are asked for
 
 // Outputs side by side in the packed weights of a level.
 EXPORT int64_t transom_linear_panel(int level) {
+#if HAS_X86
     return level == 2 ? PANEL_2 : level == 1 ? PANEL_1 : PANEL_0;
+#else
+    (void)level;
+    return PANEL_0;
+#endif
 }
 
 // out [rows, outputs] = x W^T + bias, rows of x being x_stride apart.

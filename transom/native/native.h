@@ -12,7 +12,8 @@
 // In the order of transom.native.library.LEVELS.
 enum { LEVEL_PORTABLE = 0, LEVEL_AVX2 = 1, LEVEL_AVX512 = 2 };
 
-#if defined(__x86_64__)
+// PORTABLE_ONLY: what other architectures compile, for tests.
+#if defined(__x86_64__) && !defined(PORTABLE_ONLY)
 #define HAS_X86 1
 #include <immintrin.h>
 #define TARGET_AVX2 __attribute__((target("avx2,fma,f16c")))
