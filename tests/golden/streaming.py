@@ -16,7 +16,7 @@ from websockets.sync.client import connect
 from tests.parity.driver import Utterance, make_runner, teacher_forced_logits
 from transom.audio.files import read_audio
 from transom.audio.pcm import PcmDecoder, encode_pcm16
-from transom.config import CacheConfig, EngineConfig
+from transom.config import CacheConfig, CpuKernels, EngineConfig
 from transom.engine.api import EngineInfo, EngineSession, EngineStats, Event, Publish, SessionOptions, TurnCompleted
 from transom.engine.build import LoadedModel, build_engine, load_model, make_prompt
 from transom.engine.engine import Engine
@@ -72,9 +72,9 @@ class ObservedEngine:
         return self._engine.stats()
 
 
-def load_bundled() -> LoadedModel:
+def load_bundled(cpu_kernels: CpuKernels = "torch") -> LoadedModel:
     """The model that ships with the package."""
-    return load_model(bundled_model(), "bundled", "cpu")
+    return load_model(bundled_model(), "bundled", "cpu", cpu_kernels=cpu_kernels)
 
 
 def observed_engine(loaded: LoadedModel) -> ObservedEngine:
@@ -118,6 +118,6 @@ def choices_offline(loaded: LoadedModel, samples: NDArray[np.float32], token_ids
     padded = np.pad(samples, (1280 * prompt.left_pad_tokens, tail_samples))
     ids = (*map(prompt.input_id, range(num_prompt_tokens)), *token_ids[:-1])
     assert len(padded) == 1280 * len(ids)
-    runner, cache = make_runner(loaded.model, max_step_tokens=len(ids))
+    runner, cache = make_runner(loaded.model, max_step_tokens=len(ids), library=loaded.library)
     logits = teacher_forced_logits(runner, cache, Utterance(padded, ids, delay_tokens), [len(ids)])
     return tuple(logits[num_prompt_tokens - 1 :].argmax(dim=-1).tolist())

@@ -21,12 +21,18 @@ from tests.golden.streaming import (
 from tests.server.conftest import RunningServer, running
 from transom.audio.pcm import encode_pcm16
 from transom.engine.build import LoadedModel
+from transom.native.build import FOLDER_VARIABLE
 from transom.server.settings import ServerSettings
 
 
-@pytest.fixture(scope="module")
-def loaded() -> LoadedModel:
-    return load_bundled()
+@pytest.fixture(scope="module", params=["torch", "native"])
+def loaded(request: pytest.FixtureRequest) -> Iterator[LoadedModel]:
+    if request.param == "torch":
+        yield load_bundled("torch")
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(FOLDER_VARIABLE, str(request.getfixturevalue("native_folder")))
+        yield load_bundled("native")
 
 
 @pytest.fixture(scope="module")

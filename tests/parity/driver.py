@@ -17,8 +17,10 @@ from transom.engine.runner import Runner
 from transom.engine.turn import TurnShare
 from transom.kernels.backend import AttentionBackend
 from transom.kernels.cpu import CpuAttention
+from transom.kernels.native import NativeAttention
 from transom.kvcache.layout import StepLimits, plan_groups
 from transom.kvcache.manager import CacheManager
+from transom.native.library import Library
 
 Samples = NDArray[np.float32]
 HISTORY_SAMPLES = 200
@@ -67,9 +69,10 @@ def make_runner(
     max_step_tokens: int = 64,
     num_rows: int = 1,
     kv_cache_dtype: KVCacheDType = "auto",
+    library: Library | None = None,
 ) -> tuple[Runner, CacheManager]:
-    """A runner with a cache for some streams."""
-    backend = backend or CpuAttention()
+    """A runner with a cache for some streams, on the CPU as ``library`` says."""
+    backend = backend or (CpuAttention() if library is None else NativeAttention(library))
     layout = plan_groups(
         model.config,
         CacheConfig(256 << 20, unified=unified, full_attention_tokens=4096, dtype=kv_cache_dtype),
@@ -77,7 +80,8 @@ def make_runner(
         dtype,
         StepLimits(max_step_tokens=max_step_tokens, prefix_tokens=0),
     )
-    return Runner(model, layout, backend, num_rows), CacheManager([group.group for group in layout.groups])
+    runner = Runner(model, layout, backend, num_rows, library)
+    return runner, CacheManager([group.group for group in layout.groups])
 
 
 def random_chunks(num_tokens: int, largest: int, seed: int) -> Iterator[int]:

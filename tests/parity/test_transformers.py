@@ -18,6 +18,7 @@ from tests.parity.driver import (
 from tests.parity.tiny import VOCAB_SIZE, transformers_model, write_mistral
 from transom.config import DType
 from transom.engine.model import SpeechModel, build_model
+from transom.native.library import Library
 from transom.weights.checkpoint import load_checkpoint
 from transom.weights.config_files import read_model_config
 
@@ -26,9 +27,9 @@ DELAY_TOKENS = 6
 BFLOAT16_TOLERANCE = 2e-2
 
 
-def load(folder: Path, dtype: torch.dtype) -> SpeechModel:
+def load(folder: Path, dtype: torch.dtype, library: Library | None = None) -> SpeechModel:
     config = read_model_config(folder)
-    return build_model(config, load_checkpoint(folder, config, dtype=dtype), torch.device("cpu"))
+    return build_model(config, load_checkpoint(folder, config, dtype=dtype), torch.device("cpu"), library)
 
 
 @torch.inference_mode()
@@ -58,17 +59,17 @@ def utterance() -> Utterance:
     return random_utterance(NUM_TOKENS, VOCAB_SIZE, DELAY_TOKENS, seed=1)
 
 
-def test_offline_logits_equal_transformers(folder: Path, utterance: Utterance) -> None:
-    model = load(folder, torch.float32)
-    runner, cache = make_runner(model, max_step_tokens=NUM_TOKENS)
+def test_offline_logits_equal_transformers(folder: Path, utterance: Utterance, library: Library | None) -> None:
+    model = load(folder, torch.float32, library)
+    runner, cache = make_runner(model, max_step_tokens=NUM_TOKENS, library=library)
     ours = teacher_forced_logits(runner, cache, utterance, [NUM_TOKENS])
     theirs = transformers_logits(transformers_model(), utterance, model, torch.float32)
     assert (ours - theirs).abs().max() <= 2e-5
 
 
-def test_streamed_logits_equal_transformers(folder: Path, utterance: Utterance) -> None:
-    model = load(folder, torch.float32)
-    runner, cache = make_runner(model, max_step_tokens=9)
+def test_streamed_logits_equal_transformers(folder: Path, utterance: Utterance, library: Library | None) -> None:
+    model = load(folder, torch.float32, library)
+    runner, cache = make_runner(model, max_step_tokens=9, library=library)
     ours = teacher_forced_logits(runner, cache, utterance, random_chunks(NUM_TOKENS, 9, seed=2))
     theirs = transformers_logits(transformers_model(), utterance, model, torch.float32)
     assert (ours - theirs).abs().max() <= 2e-5
