@@ -32,6 +32,11 @@ class Outbox:
         """Whether the client should read before it asks for more."""
         return len(self._frames) >= self._max_events or self._num_chars >= self._max_chars
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether everything that was put has been taken."""
+        return not self._frames and self._delta is None
+
     def put(self, event: ServerEvent) -> None:
         """Add an event, or its text and words to the delta of the same item that waits last."""
         if not event["type"].endswith(".delta"):

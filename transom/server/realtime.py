@@ -81,6 +81,7 @@ class RealtimeConnection:
             tell=self._tell,
             on_engine_end=lambda: self._leave(Ending(INTERNAL_ERROR, "the engine has stopped")),
         )
+        self._progress = self._record_at(origin.heard_ms)
         self._metrics.opened()
 
     def keep(self, journal: Journal) -> None:
@@ -111,14 +112,16 @@ class RealtimeConnection:
 
     async def close(self) -> None:
         """Free the place in the engine; keep the session if its client may come back."""
-        journal = self._journal
-        record = self.progress() if journal is not None and self._may_come_back() else None
+        record = None
         try:
-            if record is not None:
-                record = await self._record()
-        finally:  # also where that is cancelled
-            if journal is not None:
-                journal.close(record)
+            if self._journal is not None and self._may_come_back():
+                try:
+                    await self._finish_unheard()
+                finally:  # also where that is cancelled
+                    record = self._last_record()
+        finally:
+            if self._journal is not None:
+                self._journal.close(record)
             ending = self._ending or client_left(None)
             num_turns = self._session.num_turns
             self._log.info("closed with %d (%s) after %d turns", ending.close_code, ending.reason, num_turns)
@@ -236,13 +239,18 @@ class RealtimeConnection:
         return self._ending is None or self._ending.close_code != NORMAL_CLOSURE
 
     def progress(self) -> ResumeRecord:
-        """What another server could go on with if this one died now."""
-        return self._record_at(self._session.settled_ms)
+        """What another server could go on with if this one died now: no more than the frames tell."""
+        if self._outbox.is_empty:
+            self._progress = self._record_at(self._session.settled_ms)
+        return self._progress
 
-    async def _record(self) -> ResumeRecord:
+    async def _finish_unheard(self) -> None:
+        """Nobody hears the end of the text now; whoever comes back reads it."""
         if not self._has_given_up:
             await self._finish_text()
         self._end_text(is_asked_for=False)
+
+    def _last_record(self) -> ResumeRecord:
         for frame in self._outbox.drain():
             self.frames.add(frame)
         return self.progress() if self._session.has_open_turns else self._record_at(self._heard_ms)

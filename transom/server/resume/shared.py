@@ -8,7 +8,6 @@ under a hash of its token, and expires by itself once nobody refreshes it.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 
 from transom.server.resume.encoding import from_fields, keys_of, to_fields
@@ -151,8 +150,7 @@ class SharedJournal:
     async def written(self) -> None:
         """Wait for the last write."""
         if self._last is not None:
-            with contextlib.suppress(asyncio.CancelledError):
-                await asyncio.shield(self._last)
+            await asyncio.shield(self._last)
 
     async def _write(self, record: ResumeRecord, ttl_ms: int) -> str | None:
         answer = await self._submit(record, ttl_ms)
