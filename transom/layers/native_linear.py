@@ -16,6 +16,8 @@ from torch import nn
 
 from transom.native.library import INT, INT64, POINTER, Library
 
+MAX_INPUTS = (2**31 - 1) // (255 * 127)
+
 
 class _Matrix(ctypes.Structure):
     """``struct int8_matrix`` of native/int8.h."""
@@ -44,6 +46,7 @@ class NativeInt8Linear(nn.Module):
         """``weight`` int8 [N, K] from -127 to 127, ``scale`` and ``bias`` float32 [N]; ``level`` as in ``LEVELS``."""
         super().__init__()
         self._outputs, self._inputs = weight.shape
+        assert self._inputs <= MAX_INPUTS, "sums of products would not fit into 32 bits"
         packed_bytes = library.function("transom_int8_packed_bytes", INT64, INT64, returns=INT64)
         pack = library.function("transom_int8_pack", POINTER, INT64, INT64, POINTER)
         weight = weight.contiguous()

@@ -138,7 +138,7 @@ EXPORT int transom_int8_linear(
     const struct int8_matrix *matrix, const float *x, float *out, int64_t rows, int num_threads) {
     int64_t most = rows < CHUNK_ROWS ? rows : CHUNK_ROWS;
     int8_t *steps = malloc((size_t)(most * int8_padded(matrix->inputs)));
-    if (!steps) return 1;
+    if (!steps) return rows > 0;
     for (int64_t start = 0; start < rows; start += CHUNK_ROWS) {
         int64_t count = rows - start < CHUNK_ROWS ? rows - start : CHUNK_ROWS;
         multiply_chunk(matrix, x + start * matrix->inputs, out + start * matrix->outputs, count, steps, num_threads);
