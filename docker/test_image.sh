@@ -116,7 +116,7 @@ for layer, step in zip(manifest["layers"], steps):
     print(f"{counter.size / 1e6:8.1f}{layer['size'] / 1e6:9.1f}  {' '.join(step.split())[:90]}")
 print(f"{total[0] / 1e6:8.1f}{total[1] / 1e6:9.1f}  together")
 PYTHON
-    echo "of it, in MB:"
+    echo "of it (each without what stands above it):"
     local packages
     packages=$(compgen -G "$root/opt/transom/lib/python3*/site-packages")
     du --apparent-size --block-size=MB --summarize "$packages/torch" "$packages/transom/weights/bundled" \
