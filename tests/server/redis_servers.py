@@ -18,7 +18,6 @@ from transom.server.resume.redis_link import RedisLink, connect
 from transom.server.resume.shared import SharedStore
 
 REDIS_SERVER = shutil.which("redis-server")
-START_TIMEOUT_S = 20.0
 needs_redis_server = pytest.mark.skipif(REDIS_SERVER is None, reason="needs Debian's package redis-server")
 
 

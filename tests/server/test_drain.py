@@ -16,7 +16,12 @@ import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
-from transom.server.lifecycle import DrainingError, Lifecycle
+from tests.server.in_process import InProcess
+from transom.audio.vad import EnergyVad
+from transom.engine.fake import FakeEngine
+from transom.server.app import create_app
+from transom.server.lifecycle import Connection, DrainingError, Lifecycle
+from transom.server.settings import ServerSettings
 
 TIMEOUT_S = 30
 
@@ -111,6 +116,36 @@ async def test_no_work_is_taken_once_it_drains() -> None:
     assert lifecycle.state == "draining"
     with pytest.raises(DrainingError, match="connect again"):
         lifecycle.register(Recorder(lifecycle))
+
+
+class Register(Lifecycle):
+    """Remembers all work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: list[Connection] = []
+
+    def register(self, connection: Connection) -> None:
+        super().register(connection)
+        self.known.append(connection)
+
+
+@pytest.mark.parametrize("num_turns_of_the_loop", range(4))
+def test_a_session_may_be_ended_by_two_at_once(num_turns_of_the_loop: int) -> None:
+    lifecycle, engine = Register(), FakeEngine(own_thread=False)
+
+    async def end_twice() -> None:
+        (session,) = lifecycle.known
+        first = asyncio.create_task(session.finish(1012, "restart"))
+        for _ in range(num_turns_of_the_loop):
+            await asyncio.sleep(0)
+        await asyncio.gather(first, session.finish(4001, "elsewhere"))
+
+    app = create_app(engine, ServerSettings(), lifecycle, EnergyVad)
+    with InProcess(engine, app) as server:
+        socket = server.connect()
+        server.loop.run_until_complete(end_twice())
+        assert socket.close_code == 1012
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from pathlib import Path
 
@@ -52,6 +53,42 @@ async def test_the_server_goes_on_says_so_once_and_catches_up(caplog: pytest.Log
         "the resume store at redis://fake does not answer",
         "the resume store at redis://fake answers again",
     ]
+
+
+async def test_what_a_client_left_behind_while_the_store_was_down_is_kept_once_it_is_back() -> None:
+    redis = FakeRedis()
+    store = redis.store()
+    await store.start()
+    live = Live()
+    live.tell("one")
+    journal = store.begin("token", live)
+    assert await journal.flush()
+    live.tell("two")
+    redis.is_down = True
+    sender = asyncio.create_task(journal.flush())
+    await asyncio.sleep(0)  # it waits for the store
+    sender.cancel()  # its client is gone
+    await until_true(lambda: store.reach == "unavailable")
+    redis.is_down = False
+    await until_true(lambda: store.reach == "shared")
+    journal.close(live.progress())
+    await journal.written()
+    assert (await store.take("token", "key")).record.frames.after(0) == ["one", "two"]
+    await store.stop()
+
+
+async def test_a_session_that_nobody_can_take_over_now_goes_on() -> None:
+    redis = FakeRedis()
+    store = redis.store()
+    await store.start()
+    live = Live()
+    journal = store.begin("token", live)
+    redis.is_down = True
+    assert await journal.flush()
+    with pytest.raises(ResumeError):
+        await store.take("token", "key")
+    assert live.farewells == []
+    await store.stop()
 
 
 @needs_redis_server

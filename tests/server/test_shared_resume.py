@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -156,6 +157,17 @@ async def test_a_session_that_ended_well_is_gone(redis: Redis) -> None:
         assert list(redis.client.scan_iter("transom:resume:*")) == []
         with pytest.raises(ResumeError, match="no session to resume"):
             await second.take("token", "key")
+
+
+async def test_a_refreshment_that_comes_late_does_not_bring_back_a_session_that_ended(redis: Redis) -> None:
+    async with replicas(redis) as (first, _):
+        journal = first.begin("token", Live())
+        assert await journal.flush()
+        late = asyncio.create_task(journal.flush())
+        journal.close(None)
+        assert await late
+        await journal.written()
+        assert list(redis.client.scan_iter("transom:resume:*")) == []
 
 
 async def test_a_redis_that_forgets_everything_is_told_everything_again(redis: Redis) -> None:

@@ -135,17 +135,12 @@ class RealtimeConnection:
         Cancelled, it gives up the turns that are not answered yet.
         """
         self._ending = self._ending or Ending(code, reason)
-        self._stop_reading()
+        _expire(self._reading)
         try:
             await self._is_closed.wait()
         except asyncio.CancelledError:  # whoever asked has no more time
-            if self._finishing is not None:
-                self._finishing.reschedule(self._loop.time())
+            _expire(self._finishing)
             raise
-
-    def _stop_reading(self) -> None:
-        if self._reading is not None:
-            self._reading.reschedule(self._loop.time())
 
     async def _send_frames(self, first: Iterable[str]) -> None:
         for text in first:
@@ -167,7 +162,7 @@ class RealtimeConnection:
             return frames
         self._ending = Ending(RESUMED_ELSEWHERE, RESUMED_REASON)
         self._outbox.end()
-        self._stop_reading()
+        _expire(self._reading)
         return []
 
     async def _receive_frames(self) -> bool:
@@ -318,3 +313,9 @@ class RealtimeConnection:
     def _tell(self, fact: Fact) -> None:
         for event in self._wire.encode(fact):
             self._outbox.put(event)
+
+
+def _expire(patience: asyncio.Timeout | None) -> None:
+    """Let a timeout end now; one that just does cannot be told again."""
+    if patience is not None and not patience.expired():
+        patience.reschedule(asyncio.get_running_loop().time())

@@ -56,6 +56,8 @@ class SharedStore:
 
     async def take(self, token: str, principal: str | None) -> Taken:
         """The session of a token; its connection here, if it has one, ends first."""
+        if not self._link.is_up:  # else that connection would end and nobody could go on
+            raise _unreachable()
         live = self._live.get(token)
         if live is not None and live.connection.principal == principal:
             await live.connection.finish(RESUMED_ELSEWHERE, RESUMED_REASON)
@@ -64,8 +66,7 @@ class SharedStore:
         try:
             found = await self._link.ask(TAKE, keys_of(token), [principal or "", owner, self.live_ttl_ms])
         except FAILURES as error:
-            message = "the store of lost sessions cannot be reached; try again, or begin a new one with ?resume=new"
-            raise ResumeError(503, "resume_unavailable", message) from error
+            raise _unreachable() from error
         if not found:
             raise not_kept(self.keep_s)
         flat, frames = found
@@ -121,6 +122,7 @@ class SharedJournal:
         self.owner = owner
         self._num_stored = num_stored
         self._fields: dict[str, str] = {}
+        self._is_closed = False
         self._last: asyncio.Future[str | None] | None = None
 
     @property
@@ -130,9 +132,9 @@ class SharedJournal:
 
     async def flush(self) -> bool:
         """Store what is new. After a failure, or where Redis has forgotten the session, the next flush is whole."""
-        answer = await self._write(self.connection.progress(), self._store.live_ttl_ms)
+        answer = await self._write()
         if answer == GAP:
-            answer = await self._write(self.connection.progress(), self._store.live_ttl_ms)
+            answer = await self._write()
         return answer != TAKEN
 
     async def leave(self) -> None:
@@ -141,6 +143,7 @@ class SharedJournal:
 
     def close(self, record: ResumeRecord | None) -> None:
         """Write what is to be kept, or that nothing is."""
+        self._is_closed = True
         self._store.closed(self)
         if record is None:
             self._last = self._store.forget(self)
@@ -152,10 +155,15 @@ class SharedJournal:
         if self._last is not None:
             await asyncio.shield(self._last)
 
-    async def _write(self, record: ResumeRecord, ttl_ms: int) -> str | None:
-        answer = await self._submit(record, ttl_ms)
-        if answer is None or answer == GAP:
-            self._num_stored, self._fields = None, {}
+    async def _write(self) -> str | None:
+        if self._is_closed:  # a refreshment that comes late would undo what was written last
+            return None
+        answer = None
+        try:
+            answer = await self._submit(self.connection.progress(), self._store.live_ttl_ms)
+        finally:  # also where that is cancelled: nobody knows then what is stored
+            if answer is None or answer == GAP:
+                self._num_stored, self._fields = None, {}
         return answer
 
     def _submit(self, record: ResumeRecord, ttl_ms: int) -> asyncio.Future[str | None]:
@@ -176,3 +184,8 @@ class SharedJournal:
         ]
         self._num_stored, self._fields = frames.num_frames, fields
         return self._store.write(self, arguments)
+
+
+def _unreachable() -> ResumeError:
+    message = "the store of lost sessions cannot be reached; try again, or begin a new one with ?resume=new"
+    return ResumeError(503, "resume_unavailable", message)
