@@ -1,7 +1,7 @@
 """The time of an 80 ms step against transformers on the same weights, and against the floor that memory sets.
 
     python -m benchmarks.step --model small-random --streams 1,4,16
-    python -m benchmarks.step --model bundled --streams 1,16 --cpu-kernels torch,native    (transom build-native first)
+    python -m benchmarks.step --model bundled --streams 1,16 --cpu-kernels torch,native   (transom build-native first)
     python -m benchmarks.step --model 4b-random --layers 4 --transom bfloat16,fp16,int8 --transformers bfloat16
     python -m benchmarks.step --model 4b-random --transom int8 --transformers bfloat16 --rounds 5    (14 GB of memory)
 
