@@ -201,14 +201,14 @@ class Transcription:
     text: str = ""
 
     async def run(self, chunks: AsyncIterator[bytes]) -> None:
-        """Send all chunks and read until the transcript is complete. Raises ClientError."""
+        """Send all chunks and read until the transcript is complete. Raises ClientError, and what connecting does."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 sending = tasks.create_task(self._send_all(chunks))
                 while not await self._read():
                     pass
                 sending.cancel()
-        except* ClientError as errors:
+        except* (ClientError, OSError, WebSocketException) as errors:
             raise errors.exceptions[0] from None
         self.finished_at = time.monotonic()
 

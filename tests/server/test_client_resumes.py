@@ -12,9 +12,10 @@ import pytest
 import soundfile
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.asyncio.server import ServerConnection, serve
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from clients import openai_realtime_client as script
+from clients.resumable import Connection
 from tests.server.client import speech
 from tests.server.conftest import RunningServer, RunServer
 from tests.server.redis_servers import FakeRedis
@@ -120,3 +121,16 @@ async def test_what_a_server_finished_before_the_client_left_is_not_transcribed_
         assert await asyncio.to_thread(script.main, [recording, "--url", url, "--resume", "--realtime"]) == 0
     told = capsys.readouterr().out
     assert len(told.split()) >= NUM_WORDS - 2  # each cut may cost the word that is being said
+
+
+async def test_a_refusal_of_the_next_connection_ends_the_program_as_one_of_the_first_does(
+    server: RunningServer,
+) -> None:
+    dialect = script.OpenAIDialect(None, None, None)
+    connection = Connection(server.realtime_url, None, dialect.sample_rate, dialect.begin(), resumes=True)
+    await connection.open()
+    assert connection._socket is not None
+    connection._resume["token"] = "forgotten"
+    connection._socket.transport.abort()
+    with pytest.raises(InvalidStatus, match="404"):  # no group of errors, which nobody catches
+        await script.Transcription(connection, dialect, prints_json=False).run(script.file_chunks(b"", 1000, 80))
