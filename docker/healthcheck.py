@@ -15,7 +15,9 @@ port = os.environ.get("TRANSOM_PORT", "8000")
 scheme = "https" if os.environ.get("TRANSOM_SSL_CERTFILE") else "http"
 # The certificate is for the name that clients use, not for this address.
 context = ssl._create_unverified_context()
+# No proxy that the environment names for other addresses.
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
 try:
-    urllib.request.urlopen(f"{scheme}://127.0.0.1:{port}/readyz", timeout=TIMEOUT_S, context=context)
+    opener.open(f"{scheme}://127.0.0.1:{port}/readyz", timeout=TIMEOUT_S)
 except OSError as error:
     sys.exit(f"not ready: {error}")

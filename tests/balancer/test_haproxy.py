@@ -89,7 +89,7 @@ async def test_metrics_of_a_replica_are_not_public_and_those_of_the_balancer_sta
     start_replicas: StartReplicas, start_balancer: StartBalancer
 ) -> None:
     balancer = start_balancer(start_replicas(FAKE))
-    assert httpx.get(f"{balancer.url}/metrics").status_code == 404
+    assert [httpx.get(f"{balancer.url}/{path}").status_code for path in ("metrics", "%6detrics")] == [404, 404]
     assert "haproxy_backend_active_servers" in httpx.get(f"{balancer.monitoring_url}/metrics").text
     async with open_client(f"{balancer.realtime_url}?model=secret"):
         pass
