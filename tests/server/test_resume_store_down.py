@@ -115,10 +115,12 @@ async def test_a_redis_that_is_killed_and_comes_back(tmp_path: Path) -> None:
         await store.stop()
 
 
-@pytest.mark.parametrize("url", ["", "localhost:6379", "http://localhost"])
-def test_a_url_that_cannot_be_one_is_named(url: str) -> None:
-    with pytest.raises(ConfigError, match="--resume-store"):
+@pytest.mark.parametrize("url", ["", "localhost:6379", "http://localhost", "redis://:secret/word@localhost:6379"])
+def test_a_url_that_cannot_be_one_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match="--resume-store") as refusal:
         make_store(60, url)
+    assert "secret" not in str(refusal.value)
+    assert refusal.value.__suppress_context__
 
 
 async def test_logs_hold_no_password() -> None:

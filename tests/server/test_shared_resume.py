@@ -13,6 +13,7 @@ import pytest
 
 from tests.server.client import until_true
 from tests.server.redis_servers import FakeRedis, RealRedis, needs_redis_server, real_redis
+from transom.server.resume import redis_link
 from transom.server.resume.encoding import keys_of
 from transom.server.resume.record import RESUMED_ELSEWHERE, ResumeError, ResumeRecord, SentFrames
 from transom.server.resume.shared import SharedStore
@@ -195,3 +196,14 @@ async def test_writes_of_many_sessions_share_a_round_trip_and_keep_their_order(r
         for live in lives:
             taken = await second.take(f"token {live.principal}", live.principal)
             assert taken.record.frames.after(0) == ["0", "1", "2"]
+
+
+async def test_long_sessions_go_to_redis_one_after_the_other() -> None:
+    """Together they would hold up the event loop, and take Redis longer than it is given."""
+    link = FakeRedis().store()._link
+    for text in ["short"] * 40 + ["x" * redis_link.MAX_BATCH_CHARS] * 3:
+        link.write("return 1", ["key"], [1, text])
+    sizes = []
+    while link._writes:
+        sizes.append(len(link._next_batch()))
+    assert sizes == [40, 1, 1, 1]

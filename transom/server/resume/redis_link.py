@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from transom.errors import ConfigError
 
 ANSWER_S = 1.0
 PROBE_INTERVAL_S = 1.0
-MAX_BATCH = 256
+MAX_BATCH_CHARS = 1 << 20  # more than one whole session at a time would hold up the event loop, and take too long
 PROBE_KEY = "transom:probe"  # written, not only asked for: a Redis without memory answers and takes nothing
 FAILURES = (RedisError, OSError)  # TimeoutError is an OSError
 
@@ -40,6 +41,11 @@ class Write:
     arguments: Sequence[str | int]
     stored: asyncio.Future[str | None]
 
+    @property
+    def num_chars(self) -> int:
+        """About as many as go to Redis."""
+        return len(self.script) + sum(len(part) for part in self.arguments if isinstance(part, str))
+
 
 class RedisLink:
     """One server's Redis. Everything but the constructor needs the running event loop."""
@@ -47,7 +53,7 @@ class RedisLink:
     def __init__(self, client: Redis, name: str) -> None:
         self.name = name
         self._client = client
-        self._writes: list[Write] = []
+        self._writes: deque[Write] = deque()
         self._has_writes = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._is_stopping = False
@@ -97,8 +103,14 @@ class RedisLink:
             await self._has_writes.wait()
             self._has_writes.clear()
             while self._writes:
-                batch, self._writes = self._writes[:MAX_BATCH], self._writes[MAX_BATCH:]
-                await self._write_batch(batch)
+                await self._write_batch(self._next_batch())
+
+    def _next_batch(self) -> list[Write]:
+        batch = [self._writes.popleft()]
+        num_chars = batch[0].num_chars
+        while self._writes and (num_chars := num_chars + self._writes[0].num_chars) <= MAX_BATCH_CHARS:
+            batch.append(self._writes.popleft())
+        return batch
 
     async def _write_batch(self, batch: list[Write]) -> None:
         answers: list[Any] = [None] * len(batch)
@@ -142,7 +154,7 @@ class RedisLink:
             self.name,
             error,
         )
-        waiting, self._writes = self._writes, []
+        waiting, self._writes = self._writes, deque()
         for write in waiting:
             if not write.stored.done():
                 write.stored.set_result(None)
@@ -155,8 +167,11 @@ def connect(url: str) -> RedisLink:
         client = Redis.from_url(
             url, decode_responses=True, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S, retry=retry
         )
-    except ValueError as error:
-        raise ConfigError(f"--resume-store: {error}; write redis://HOST:6379/0, rediss://... for TLS") from error
+    except ValueError:  # whose text may be a part of the password
+        raise ConfigError(
+            "--resume-store is no URL of a Redis; write redis://:PASSWORD@HOST:6379/0 (rediss: TLS), and in the "
+            "password %2F for a slash, %23 for a #, %3F for a ?"
+        ) from None
     return RedisLink(client, name_of(url))
 
 
