@@ -73,6 +73,17 @@ def test_only_the_balancer_and_servers_that_stand_alone_are_published(services: 
     assert published == {"cpu", "gpu", "balancer", "prometheus", "grafana"}
 
 
+def test_the_store_of_lost_sessions_which_has_no_password_is_reached_by_replicas_only(
+    services: dict[str, Service],
+) -> None:
+    assert services["resume"]["networks"] == ["resume"]
+    assert {name for name, service in services.items() if "resume" in service.get("networks", [])} == {
+        "replica",
+        "resume",
+    }
+    assert yaml.safe_load(compose_text())["networks"]["resume"] == {"internal": True}
+
+
 @pytest.mark.parametrize("name", SERVERS)
 def test_the_server_takes_its_settings(
     name: str, services: dict[str, Service], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
