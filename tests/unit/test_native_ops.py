@@ -47,6 +47,15 @@ def test_norms(ops: NativeOps, kind: type[Norm], size: int) -> None:
             torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=2e-4)
 
 
+@pytest.mark.parametrize("size", [48, 37, 3])
+def test_a_layer_norm_of_numbers_far_from_zero(ops: NativeOps, size: int) -> None:
+    norm = random_norm(nn.LayerNorm, size)
+    x = torch.randn(5, size) + 1000
+    wanted = TorchOps().add_norm(x.double(), None, norm.double())[1]
+    found = ops.add_norm(x, None, norm.float())[1]
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-3, atol=2e-3)
+
+
 def test_the_error_function_and_the_exponential_hold_over_their_whole_range(ops: NativeOps) -> None:
     x = torch.cat((torch.linspace(-12, 12, 100_003), torch.tensor([0.0, -0.0, 1e-30, 1e30, -1e30, -200.0])))
     torch.testing.assert_close(ops.gelu(x.clone()).double(), F.gelu(x.double()), rtol=2e-6, atol=5e-7)

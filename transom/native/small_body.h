@@ -1,11 +1,14 @@
 // Bodies of small.c, once for each level. What fills no vector is computed in one that is padded.
 
-INLINE vf NAME(load_some)(const float *p, int64_t count) {
+INLINE vf NAME(load_filled)(const float *p, int64_t count, float filling) {
     if (count >= LANES) return v_load(p);
-    float padded[LANES] = {0};
+    float padded[LANES];
+    v_store(padded, v_set(filling));
     __builtin_memcpy(padded, p, sizeof(float) * (size_t)count);
     return v_load(padded);
 }
+
+INLINE vf NAME(load_some)(const float *p, int64_t count) { return NAME(load_filled)(p, count, 0.0f); }
 
 INLINE void NAME(store_some)(float *p, vf a, int64_t count) {
     if (count >= LANES) {
@@ -38,14 +41,11 @@ static TARGET void NAME(add_norm)(const struct norm *norm, const float *x, const
             mean = v_sum(total) / (float)size;
             squares = v_set(0.0f);
             for (int64_t i = 0; i < size; i += LANES) {
-                const int64_t count = size - i;
-                const vf value = NAME(load_some)(row + i, count) - v_set(mean);
+                const vf value = NAME(load_filled)(row + i, size - i, mean) - v_set(mean);
                 squares = v_fma(value, value, squares);
             }
         }
-        const int64_t padded = (LANES - size % LANES) % LANES;
-        const float square = v_sum(squares) - (float)padded * mean * mean;
-        const vf factor = v_set(1.0f / sqrtf(square / (float)size + norm->eps));
+        const vf factor = v_set(1.0f / sqrtf(v_sum(squares) / (float)size + norm->eps));
         for (int64_t i = 0; i < size; i += LANES) {
             const int64_t count = size - i;
             vf value = (NAME(load_some)(row + i, count) - v_set(mean)) * factor * NAME(load_some)(norm->weight + i, count);
