@@ -214,15 +214,16 @@ static TARGET void NAME(attend_stream)(const struct attention *a, int stream, in
 // One head of a row in 8 bits: see transom/kernels/quantized.py. Gives its scale.
 INLINE float NAME(round_head)(const float *numbers, int8_t *codes, int dim) {
     const int whole = dim / LANES * LANES;
-    float lanes[LANES], largest = 0.0f;
-    vf most = v_set(0.0f);
+    vf most = v_set(0.0f), zero = v_set(0.0f); // NaN instead once a number is not finite: a maximum passes NaN over
     for (int k = 0; k < whole; k += LANES) {
         const vf number = v_load(numbers + k);
         most = v_max(v_max(-number, number), most);
+        zero = v_fma(number, v_set(0.0f), zero);
     }
+    float lanes[LANES], largest = v_sum(zero);
     v_store(lanes, most);
     for (int i = 0; i < LANES; i++) largest = larger_size(largest, lanes[i]);
-    for (int k = 0; k < dim; k++) largest = k < whole && numbers[k] == numbers[k] ? largest : larger_size(largest, numbers[k]);
+    for (int k = whole; k < dim; k++) largest = larger_size(largest, numbers[k]);
     const float scale = largest / 127.0f < 1e-30f ? 1e-30f : largest / 127.0f;
     for (int k = 0; k < whole; k += LANES) v_store_int8(codes + k, v_load(numbers + k) / v_set(scale));
     for (int k = whole; k < dim; k++) codes[k] = (int8_t)(int)rintf(numbers[k] / scale);
