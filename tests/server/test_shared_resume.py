@@ -138,7 +138,7 @@ async def test_records_expire_and_hold_no_more_than_the_last_frames(redis: Redis
         hash_key, list_key = sorted(redis.client.scan_iter("transom:resume:*"))
         assert redis.client.llen(list_key) == live.frames.num_kept == 10
         for key in (hash_key, list_key):
-            assert 60_000 < redis.client.pttl(key) <= 75_000  # a live one outlives the next refreshment
+            assert 60_000 < redis.client.pttl(key) <= 75_000  # a live one outlives the next heartbeat
         journal.close(live.progress())
         await journal.written()
         for key in (hash_key, list_key):
@@ -160,7 +160,7 @@ async def test_a_session_that_ended_well_is_gone(redis: Redis) -> None:
             await second.take("token", "key")
 
 
-async def test_a_refreshment_that_comes_late_does_not_bring_back_a_session_that_ended(redis: Redis) -> None:
+async def test_a_heartbeat_that_comes_late_does_not_bring_back_a_session_that_ended(redis: Redis) -> None:
     async with replicas(redis) as (first, _):
         journal = first.begin("token", Live())
         assert await journal.flush()

@@ -17,7 +17,7 @@ from transom.server.resume.redis_link import FAILURES, RedisLink
 from transom.server.resume.scripts import FORGET, GAP, TAKE, TAKEN, WRITE
 from transom.server.resume.store import LiveConnection, Reach, Taken
 
-BEATS = 4  # times that a live session is refreshed while it is kept
+HEARTBEATS = 4  # of a live session in the time that it is kept
 
 
 class SharedStore:
@@ -27,7 +27,7 @@ class SharedStore:
         self.keep_s = keep_s
         self._link = link
         self._live: dict[str, SharedJournal] = {}
-        self._beating: asyncio.Task[None] | None = None
+        self._heartbeats: asyncio.Task[None] | None = None
         self._leaving: set[asyncio.Task[None]] = set()
 
     @property
@@ -38,13 +38,13 @@ class SharedStore:
     async def start(self) -> None:
         """Connect, and keep live sessions from expiring."""
         await self._link.start()
-        self._beating = asyncio.create_task(self._beat())
+        self._heartbeats = asyncio.create_task(self._send_heartbeats())
 
     async def stop(self) -> None:
         """Write what waits."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait({self._beating})
+        if self._heartbeats is not None:
+            self._heartbeats.cancel()
+            await asyncio.wait({self._heartbeats})
         await self._link.stop()
 
     def begin(self, token: str, connection: LiveConnection, taken: Taken | None = None) -> SharedJournal:
@@ -81,8 +81,8 @@ class SharedStore:
 
     @property
     def live_ttl_ms(self) -> int:
-        """How long a record outlives the last refreshment of a session that is not closed."""
-        return round(self.keep_s * 1000 * (BEATS + 1) / BEATS)
+        """How long a record outlives the last heartbeat of a session that is not closed."""
+        return round(self.keep_s * 1000 * (HEARTBEATS + 1) / HEARTBEATS)
 
     def write(self, journal: SharedJournal, arguments: list[str | int]) -> asyncio.Future[str | None]:
         """Write a journal's changes after all that was written before."""
@@ -93,13 +93,13 @@ class SharedStore:
         return self._link.write(FORGET, keys_of(journal.token), [journal.owner])
 
     def closed(self, journal: SharedJournal) -> None:
-        """It needs no refreshment any more."""
+        """It needs no heartbeats any more."""
         if self._live.get(journal.token) is journal:
             del self._live[journal.token]
 
-    async def _beat(self) -> None:
+    async def _send_heartbeats(self) -> None:
         while True:
-            await asyncio.sleep(self.keep_s / BEATS)
+            await asyncio.sleep(self.keep_s / HEARTBEATS)
             journals = list(self._live.values())
             for journal, goes_on in zip(journals, await asyncio.gather(*[j.flush() for j in journals]), strict=True):
                 if not goes_on:
@@ -156,7 +156,7 @@ class SharedJournal:
             await asyncio.shield(self._last)
 
     async def _write(self) -> str | None:
-        if self._is_closed:  # a refreshment that comes late would undo what was written last
+        if self._is_closed:  # a heartbeat that comes late would undo what was written last
             return None
         answer = None
         try:
