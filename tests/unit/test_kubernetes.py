@@ -113,9 +113,10 @@ def test_the_schemas_refuse_a_planted_error(deployment: Manifest) -> None:
             check(planted)
 
 
-def test_every_variable_is_a_setting_of_the_server() -> None:
+def test_every_variable_is_a_setting_of_the_server(deployment: Manifest) -> None:
     documented = Document("settings.md").text
     named = [variable for environment in environments() for variable in environment]
+    named += [variable["name"] for variable in container_of(deployment)["env"] if variable["name"] != "HF_TOKEN"]
     assert all(f"`{variable}`" in documented for variable in named), named
 
 
@@ -128,6 +129,20 @@ def test_the_server_takes_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
             assert settings_from(serve_parser().parse_args([])).drain_timeout_s == float(
                 base["TRANSOM_DRAIN_TIMEOUT_S"]
             )
+
+
+def test_keys_are_a_file_and_what_else_is_secret_may_be_left_out(deployment: Manifest) -> None:
+    file, *others = container_of(deployment)["env"]
+    (volume,) = (volume["secret"] for volume in pod_of(deployment)["volumes"] if "secret" in volume)
+    (mount,) = (mount for mount in container_of(deployment)["volumeMounts"] if mount.get("readOnly"))
+    (item,) = volume["items"]
+    assert file == {"name": "TRANSOM_API_KEY_FILE", "value": f"{mount['mountPath']}/{item['path']}"}
+    assert volume["defaultMode"] == 0o440  # of root and the pod's group
+    references = [variable["valueFrom"]["secretKeyRef"] for variable in others]
+    assert all(reference["optional"] and reference["name"] == volume["secretName"] for reference in references)
+    page = Document("deploy.md").text
+    assert all(f"`{key}`" in page for key in [item["key"], *(reference["key"] for reference in references)])
+    assert f"secret generic {volume['secretName']} --from-literal={item['key']}=" in page
 
 
 def test_no_variable_of_a_service_looks_like_a_setting(deployment: Manifest) -> None:
@@ -159,7 +174,7 @@ def test_ports_paths_and_user_are_those_of_the_image_and_the_server(deployment: 
     assert {*paths, annotations["prometheus.io/path"]} <= OPEN_PATHS  # probes and scrapers have no key
     user = pod_of(deployment)["securityContext"]["runAsUser"]
     assert re.search(rf"^RUN .*--uid {user}\b|--uid {user} ", dockerfile, re.MULTILINE)
-    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
     assert mounted == {"/models", "/tmp"}  # what the image writes to; all else is read-only
     assert "HF_HOME=/models" in dockerfile
 
