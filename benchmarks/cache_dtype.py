@@ -41,7 +41,7 @@ class AgedStreams:
         config, cache = EngineConfig(max_sessions=num_streams), CacheConfig(num_streams * STREAM_BYTES, dtype=dtype)
         backend = select_backend(None, "cpu", loaded.model.dtype, library=loaded.library)
         layout = make_layout(loaded, cache, config, backend, self._prompt)
-        self._runner = Runner(loaded.model, layout, backend, num_streams)
+        self._runner = Runner(loaded.model, layout, backend, num_streams, loaded.library)
         self._cache = CacheManager([group.group for group in layout.groups])
         for place in (*layout.encoder, *layout.decoder):
             fill_with_noise(self._runner.arena.layer(place))

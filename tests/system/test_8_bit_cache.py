@@ -20,17 +20,12 @@ from transom.engine.build import build_engine
 from transom.engine.model import build_model
 from transom.engine.turn import Prompt
 from transom.kernels.backend import AttentionBackend
-from transom.kernels.cpu import CpuAttention
 from transom.kernels.flash import FlashAttention
+from transom.kernels.native import NativeAttention
 from transom.kernels.triton import TritonAttention
 
 FAMILIES = {"whisper": whisper_config(), "voxtral": voxtral_config()}
 NUM_TOKENS = 80
-BACKENDS: dict[str, Callable[[], AttentionBackend]] = {
-    "cpu": CpuAttention,
-    "triton": TritonAttention,
-    "flash": lambda: FlashAttention(VarlenStandIn()),
-}
 
 
 def logits(
@@ -49,12 +44,17 @@ def test_logits_stay_near_those_of_a_float32_cache(family: str) -> None:
     assert 1e-4 < (rounded - exact).norm() / exact.norm() < 5e-2
 
 
-@pytest.mark.parametrize("name", ["triton", "flash"])
-def test_every_backend_computes_what_the_cpu_does(name: str) -> None:
+@pytest.mark.parametrize("name", ["native", "triton", "flash"])
+def test_every_backend_computes_what_the_cpu_does(name: str, request: pytest.FixtureRequest) -> None:
+    backends: dict[str, Callable[[], AttentionBackend]] = {
+        "native": lambda: NativeAttention(request.getfixturevalue("native_library")),
+        "triton": TritonAttention,
+        "flash": lambda: FlashAttention(VarlenStandIn()),
+    }
     config = whisper_config(num_encoder_layers=1, decoder_windows=(16, -1))
     num_tokens = 12 if name == "triton" else NUM_TOKENS
     wanted = logits(config, "int8", num_tokens)
-    torch.testing.assert_close(logits(config, "int8", num_tokens, BACKENDS[name]()), wanted, rtol=1e-2, atol=1e-2)
+    torch.testing.assert_close(logits(config, "int8", num_tokens, backends[name]()), wanted, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
