@@ -33,6 +33,7 @@ TOKENS_PER_WORD = 4
 CHUNK = speech(TOKEN_MS / 1000, RATE)
 UPDATE = {"session": {"audio": {"input": {"format": {"type": "audio/pcm", "rate": RATE}}}}}
 KEEP_S = 60.0
+FINISH_TIMEOUT_S = 5.0
 
 
 @dataclass
@@ -41,6 +42,7 @@ class Server:
 
     engine: FakeEngine
     app: FastAPI
+    lifecycle: Lifecycle
 
 
 @dataclass
@@ -97,11 +99,11 @@ class Replicas:
     def start(self) -> Server:
         """One more; those before it hang from now on, and know nothing of it."""
         engine, store = FakeEngine(own_thread=False, default_delay_ms=TOKEN_MS), self.redis.store(KEEP_S)
-        lifecycle = Lifecycle()
+        lifecycle = Lifecycle(finish_timeout_s=FINISH_TIMEOUT_S)
         lifecycle.mark_ready()
         app = create_app(engine, ServerSettings(resume_s=KEEP_S), lifecycle, EnergyVad, store)
         self.loop.run_until_complete(store.start())
-        self.servers.append(Server(engine, app))
+        self.servers.append(Server(engine, app, lifecycle))
         return self.servers[-1]
 
     def connect(self, server: Server, resume: str) -> AsgiSocket:
@@ -216,3 +218,22 @@ def test_a_result_that_still_waits_for_a_client_that_reads_slowly_is_not_taken_f
     assert conversation.client.position == len(conversation.client.sent)  # all of it was sent again
     conversation.end()
     judge(conversation.client)
+
+
+def test_a_backlog_that_a_leaving_server_has_no_time_for_is_left_to_another(replicas: Replicas) -> None:
+    conversation = Conversation(replicas, random.Random(0))
+    server, client = conversation._server, conversation.client
+    for _ in range(2):  # the second one is not read to its end
+        client.socket.send(
+            {"type": "input_audio_buffer.append", "audio": base64.b64encode(speech(200, RATE)).decode()}
+        )
+    replicas.loop.settle()
+    closing = replicas.loop.create_task(server.lifecycle.close())
+    replicas.loop.settle()
+    replicas.loop.advance(FINISH_TIMEOUT_S)
+    assert closing.done()
+    client.socket.task.cancel()  # as uvicorn does when its time is over, too
+    replicas.loop.settle()
+    assert client.socket.task.done()
+    heir = replicas.connect(replicas.start(), f"{conversation._token}&received={len(client.socket.written) - 1}")
+    assert heir.written[0]["resume"]["audio_ms"] == 0

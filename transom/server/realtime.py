@@ -139,6 +139,7 @@ class RealtimeConnection:
         try:
             await self._is_closed.wait()
         except asyncio.CancelledError:  # whoever asked has no more time
+            self._has_given_up = True
             _expire(self._finishing)
             raise
 
@@ -191,7 +192,7 @@ class RealtimeConnection:
     async def _finish_text(self) -> bool:
         """Wait for all answers as long as the engine works on them; whether none had to be given up."""
         try:
-            async with asyncio.timeout(None) as self._finishing:
+            async with asyncio.timeout(0 if self._has_given_up else None) as self._finishing:
                 for command in self._wire.settle():
                     await self._execute(command)
                 await self._session.finish(FINISH_PATIENCE_S)
@@ -248,7 +249,8 @@ class RealtimeConnection:
     def _last_record(self) -> ResumeRecord:
         for frame in self._outbox.drain():
             self.frames.add(frame)
-        return self.progress() if self._session.has_open_turns else self._record_at(self._heard_ms)
+        is_unfinished = self._has_given_up or self._session.has_open_turns
+        return self.progress() if is_unfinished else self._record_at(self._heard_ms)
 
     def _record_at(self, heard_ms: int) -> ResumeRecord:
         return ResumeRecord(self.principal, self._session_id, self._wire.state(), self.frames, heard_ms)
