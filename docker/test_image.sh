@@ -54,7 +54,7 @@ make_base() {
         debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv \
             "$SUITE" "$root" ${DEBIAN_MIRROR:+"$DEBIAN_MIRROR"} >"$scratch/debootstrap.log" ||
             fail "debootstrap: $(tail -n 3 "$scratch/debootstrap.log")"
-        rm -rf "$root"/var/cache/apt/* "$root"/var/lib/apt/lists/*
+        rm -rf "${root:?}"/var/cache/apt/* "${root:?}"/var/lib/apt/lists/*
     fi
     storage umount "$container" >/dev/null
     storage commit --quiet --rm "$container" "$BASE" >/dev/null
