@@ -14,7 +14,7 @@ from tests.kernels.conftest import Target
 from transom.kernels.backend import AttentionMetadata, BlockSize, MultipleOf
 from transom.kernels.cpu import CpuAttention
 from transom.kernels.flash import FlashAttention
-from transom.kernels.pooled import PooledAttention, pooled_block_sizes
+from transom.kernels.pooled import PooledAttention, expand, pooled_block_sizes
 from transom.kernels.quantized import quantize_rows, widen_rows
 from transom.kernels.reference import ReferenceAttention
 
@@ -42,12 +42,12 @@ def metadata_of(slots: list[int]) -> AttentionMetadata:
 
 @given(st.integers(0, 10_000), st.integers(0, 15))
 def test_the_frames_of_a_token_are_neighbours_in_the_kernels_block(block: int, offset: int) -> None:
-    expanded = PooledAttention(CpuAttention(), POOL).expand(metadata_of([16 * block + offset, -1]))
+    expanded = expand(metadata_of([16 * block + offset, -1]), POOL)
     assert expanded.slots[:POOL].tolist() == [64 * block + 4 * offset + frame for frame in range(POOL)]
 
 
 def test_expansion_counts_frames_but_keeps_pages_and_dropped_slots() -> None:
-    expanded = PooledAttention(CpuAttention(), POOL).expand(metadata_of([6, -1, 2]))
+    expanded = expand(metadata_of([6, -1, 2]), POOL)
     assert expanded.query_start.tolist() == [0, 4, 12]
     assert expanded.seq_lens.tolist() == [28, 20]
     assert expanded.block_table.tolist() == [[3, 0], [9, 2]]
@@ -66,10 +66,10 @@ def test_pooled_attention_is_attention_of_the_frames_with_their_own_window(targe
     cache = poisoned_cache(Case(streams=(), block_rows=16, head_dim=16, quantized=quantized), 10)
     queries, keys, values = torch.randn(3, 14 * POOL, 4, 16, generator=generator)
     on_cpu = PooledAttention(CpuAttention(), POOL)
-    expanded = on_cpu.expand(metadata)
+    expanded = expand(metadata, POOL)
     on_cpu.write(keys, values, cache, expanded)
     here = copy_to(Step(queries, keys, values, cache, metadata), target.device, interleaved=False)
-    output = pooled.attend(here.queries, here.cache, pooled.expand(here.metadata), window=21, scale=0.25).cpu()
+    output = pooled.attend(here.queries, here.cache, expand(here.metadata, POOL), window=21, scale=0.25).cpu()
     if quantized:
         keys, values = (widen_rows(*quantize_rows(new), torch.float32) for new in (keys, values))
     for rows in (slice(0, 36), slice(36, 56)):
@@ -81,9 +81,9 @@ def test_metadata_in_tokens_are_refused() -> None:
     pooled = PooledAttention(CpuAttention(), POOL)
     cache = poisoned_cache(Case(streams=()), 4)
     frames = torch.zeros(8, 4, 32)
-    with pytest.raises(ValueError, match="expand"):
+    with pytest.raises(ValueError, match="expanded"):
         pooled.write(frames, frames, cache, metadata_of([1, 2]))
-    with pytest.raises(ValueError, match="expand"):
+    with pytest.raises(ValueError, match="expanded"):
         pooled.attend(frames, cache, metadata_of([1, 2]), window=750, scale=1.0)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from transom.audio.mel import LogMel
 from transom.config import CacheConfig, DType, KVCacheDType
 from transom.engine.batch import StreamRow
+from transom.engine.metadata import StepPlaces
 from transom.engine.model import SpeechModel
 from transom.engine.runner import Runner
 from transom.engine.turn import TurnShare
@@ -102,9 +103,9 @@ def teacher_forced_logits(
     position, logits = 0, []
     for chunk in chunks:
         cache.advance(tables, chunk)
-        batch = (StreamRow(0, tables, utterance.delay_tokens, utterance.share(position, chunk)),)
-        audio, state = runner.encode(batch, state)
-        logits.append(runner.model.decoder.logits(runner.decode(batch, audio)))
+        places = StepPlaces([StreamRow(0, tables, utterance.delay_tokens, utterance.share(position, chunk))])
+        audio, state = runner.encode(places, state)
+        logits.append(runner.model.decoder.logits(runner.decode(places, audio)))
         position += chunk
     cache.close(tables)
     cache.check_integrity()

@@ -8,6 +8,7 @@ import torch
 from tests.parity.driver import make_runner, random_chunks, random_utterance
 from tests.parity.offline import encode_offline, random_tensors, whisper_config
 from transom.engine.batch import StreamRow
+from transom.engine.metadata import StepPlaces
 from transom.engine.model import build_model
 from transom.native.library import Library
 
@@ -30,8 +31,8 @@ def test_streamed_embeddings_equal_offline_ones(window: int, look_ahead_frames: 
     position = 0
     for chunk in random_chunks(NUM_TOKENS, 9, seed=6):
         cache.advance(tables, chunk)
-        batch = (StreamRow(0, tables, 6, utterance.share(position, chunk)),)
-        embedding, state = runner.encode(batch, state)
+        places = StepPlaces([StreamRow(0, tables, 6, utterance.share(position, chunk))])
+        embedding, state = runner.encode(places, state)
         embeddings.append(embedding)
         position += chunk
 

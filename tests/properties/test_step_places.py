@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from transom.engine.batch import StreamRow
 from transom.engine.metadata import StepPlaces
 from transom.engine.turn import TurnShare
+from transom.kernels.pooled import expand
 from transom.kvcache.table import BlockTable, StreamTables
 
 GROUP, BLOCK_SIZE = "encoder", 4
@@ -40,7 +41,8 @@ def batches(draw: st.DrawFn) -> tuple[list[StreamRow], int]:
 def test_places_of_a_batch_are_those_of_its_streams(batch_and_lag: tuple[list[StreamRow], int]) -> None:
     batch, lag = batch_and_lag
     places = StepPlaces(batch)
-    metadata = places.metadata(GROUP, lag, CPU)
+    by_lag = places.metadata(GROUP, (0, lag), 1, CPU)
+    metadata = by_lag[lag]
     starts = [row.share.position for row in batch]
     ends = [row.share.position + row.num_tokens for row in batch]
     tables = [row.tables[GROUP] for row in batch]
@@ -55,10 +57,13 @@ def test_places_of_a_batch_are_those_of_its_streams(batch_and_lag: tuple[list[St
     for found, table in zip(metadata.block_table.tolist(), tables, strict=True):
         assert found[: len(table.blocks)] == table.blocks
     assert metadata.query_start.diff().tolist() == [row.num_tokens for row in batch]
+    for other, in_frames in places.metadata(GROUP, (0, lag), 4, CPU).items():
+        for ours, wanted in zip(vars(in_frames).values(), vars(expand(by_lag[other], 4)).values(), strict=True):
+            assert torch.equal(torch.as_tensor(ours), torch.as_tensor(wanted))
 
 
 @pytest.mark.parametrize("position", [7, 20])
 def test_a_token_that_is_not_resident_is_refused(position: int) -> None:
     here, gone = stream_row(9, 1, 2, 1, seed=0), stream_row(position, 1, 2, 3, seed=1)
     with pytest.raises(IndexError, match=str(position)):
-        StepPlaces([here, gone]).metadata(GROUP, 0, CPU)
+        StepPlaces([here, gone]).metadata(GROUP, (0,), 1, CPU)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ from tests.kernels.varlen import VarlenStandIn
 from tests.parity.offline import voxtral_config, whisper_config
 from transom.config import ModelConfig
 from transom.engine.api import Event, SessionEnded, SessionOptions, TextDelta, TurnCompleted, TurnFailed
-from transom.engine.batch import StreamRow
 from transom.engine.engine import Engine
+from transom.engine.metadata import StepPlaces
 from transom.engine.runner import Runner
 from transom.engine.scheduler import Candidate, Share
 from transom.engine.session import Session
@@ -122,9 +122,9 @@ def test_the_silence_before_every_stream_is_computed_once_and_decoded_once_a_del
     for name in from_the_beginning:
         real = getattr(runner, name)
 
-        def counted(batch: Sequence[StreamRow], *args: Any, name: str = name, real: Any = real) -> Any:
-            from_the_beginning[name] += sum(row.share.position == 0 for row in batch)
-            return real(batch, *args)
+        def counted(places: StepPlaces, *args: Any, name: str = name, real: Any = real) -> Any:
+            from_the_beginning[name] += sum(row.share.position == 0 for row in places.batch)
+            return real(places, *args)
 
         monkeypatch.setattr(runner, name, counted)
     for delay_ms in (480, 480, 960, 960, 480):  # 480 ms is the model's own, computed when the engine started
@@ -173,9 +173,9 @@ def test_a_step_that_raises_fails_only_the_stream_at_fault(engine: Engine, monke
     assert isinstance(runner, Runner)
     real_decode = runner.decode
 
-    def decode(batch: Sequence[StreamRow], audio: torch.Tensor) -> torch.Tensor:
-        hidden = real_decode(batch, audio)  # the step has written to the cache before it fails
-        if any(row.delay_tokens == 5 for row in batch):
+    def decode(places: StepPlaces, audio: torch.Tensor) -> torch.Tensor:
+        hidden = real_decode(places, audio)  # the step has written to the cache before it fails
+        if any(row.delay_tokens == 5 for row in places.batch):
             raise RuntimeError("device on fire")
         return hidden
 

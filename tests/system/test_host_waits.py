@@ -24,6 +24,7 @@ from tests.parity.offline import whisper_config
 from transom.config import CacheConfig, KVCacheDType, ModelConfig
 from transom.engine.batch import StreamRow
 from transom.engine.graphs import uncaptured
+from transom.engine.metadata import StepPlaces
 from transom.engine.model import build_model
 from transom.engine.runner import Runner
 from transom.engine.steady import SteadyStep, max_seqs
@@ -155,8 +156,9 @@ def test_a_step_with_prompts_in_it_only_uploads(
     state = runner.blank_state(len(batch))
     runner.model.decoder.delay_scales()
     with torch.no_grad(), device_only(allows_uploads=True):
-        audio, _ = runner.encode(batch, state)
-        runner.forward.choose(runner.decode(batch, audio))
+        places = StepPlaces(batch)
+        audio, _ = runner.encode(places, state)
+        runner.forward.choose(runner.decode(places, audio))
 
 
 ON_META = torch.zeros(4, 8, device=META)

@@ -8,12 +8,12 @@ from transom.config import DecoderConfig
 from transom.decoder.delay import DelayConditioning
 from transom.layers.attention import LayerCache, PagedAttention
 from transom.layers.feed_forward import SwiGLU
+from transom.layers.layer import Layer
 from transom.layers.norm import RMSNorm
-from transom.layers.ops import WithOps
 from transom.layers.rotary import RotaryAngles
 
 
-class DecoderLayer(WithOps):
+class DecoderLayer(Layer):
     """Grouped-query attention, then SwiGLU on a residual that the delay scales."""
 
     def __init__(self, config: DecoderConfig, window: int) -> None:
@@ -39,9 +39,5 @@ class DecoderLayer(WithOps):
 
         The two parts are the residual and what the layer before adds to it: the next norm is taken as they are added.
         """
-        x, normalised = self.ops.add_norm(x, addition, self.attention_norm)
-        queries, keys, values = self.attention.project(normalised)
-        queries, keys = self.ops.rotate(queries, keys, angles)
-        attended = self.attention.attend(queries, keys, values, cache)
-        x, normalised = self.ops.add_norm(x, attended, self.ffn_norm, delay_scale)
-        return x, self.ffn(normalised)
+        x, queries, keys, values = self.head(x, addition, angles)
+        return self.tail(x, self.attention.attend(queries, keys, values, cache), delay_scale)

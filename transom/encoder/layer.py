@@ -18,8 +18,8 @@ from transom.config import NO_WINDOW, EncoderConfig
 from transom.encoder.blocks import BlockLayout
 from transom.layers.attention import LayerCache, PagedAttention
 from transom.layers.feed_forward import GeluFeedForward, SwiGLU
+from transom.layers.layer import Layer
 from transom.layers.norm import build_norm
-from transom.layers.ops import WithOps
 from transom.layers.rotary import RotaryAngles
 
 
@@ -36,7 +36,7 @@ def kernel_window(config: EncoderConfig) -> int:
     return NO_WINDOW if config.sliding_window == NO_WINDOW else config.sliding_window + config.look_ahead_frames
 
 
-class EncoderLayer(WithOps):
+class EncoderLayer(Layer):
     """Attention, then feed-forward, each on the normalised residual."""
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -71,16 +71,11 @@ class EncoderLayer(WithOps):
 
         The two parts are the residual and what the layer before adds to it: the next norm is taken as they are added.
         """
-        x, normalised = self.ops.add_norm(x, addition, self.attention_norm)
-        queries, keys, values = self.attention.project(normalised.flatten(0, 1))
-        if angles is not None:
-            queries, keys = self.ops.rotate(queries, keys, angles)
+        x, queries, keys, values = self.head(x, addition, angles)
         if held.hidden.shape[1]:
             delayed, held_queries = layout.delay(queries.view(*x.shape[:2], *queries.shape[1:]), held.queries)
             queries = delayed.flatten(0, 1)
             x, hidden = layout.delay(x, held.hidden)
             held = HeldBlocks(hidden, held_queries)
-        attended = self.attention.attend(queries, keys, values, cache).view_as(x)
-        x, normalised = self.ops.add_norm(x, attended, self.ffn_norm)
-        # Rows [4 B, D]: torch multiplies three dimensions by a copy of the weights.
-        return x, self.ffn(normalised.flatten(0, 1)).view_as(x), held
+        x, addition = self.tail(x, self.attention.attend(queries, keys, values, cache))
+        return x, addition, held

@@ -1,14 +1,15 @@
 """What a step computes on the device: windows of samples -> log-mel -> encoder -> decoder -> next tokens.
 
 Takes tensors that are there already and waits for nothing, so that a step of it can be captured (``graphs.py``).
-Knows no batches and no block tables; where rows stand is told by a function of a cache group and a lag.
+Knows no batches and no block tables; where rows stand is told by a function of a cache group, its layers' lags and
+how many rows of the kernel a token is.
 
 Legend: S streams, N rows (one a token, all streams one after the other), D model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
@@ -26,7 +27,7 @@ from transom.kvcache.layout import CacheLayout
 from transom.layers.attention import LayerCache
 from transom.native.library import Library
 
-PlacesOf = Callable[[str, int], AttentionMetadata]
+PlacesOf = Callable[[str, Sequence[int], int], Mapping[int, AttentionMetadata]]
 
 
 class Forward:
@@ -46,6 +47,8 @@ class Forward:
         self.arena = KVArena(layout, model.device)
         self.spare_row = num_rows
         self.states = EncoderState.blank(model.config.encoder, num_rows + 1, model.dtype, model.device)
+        (self._encoder_group,) = {place.group for place in layout.encoder}
+        self._encoder_lags = [model.config.encoder.key_lag_tokens(layer) for layer in range(len(layout.encoder))]
         self._encoder_pages = [self.arena.layer(place) for place in layout.encoder]
         self._decoder_pages = [self.arena.layer(place) for place in layout.decoder]
         self._backend = backend
@@ -86,21 +89,17 @@ class Forward:
         return decoder.ops.choose(decoder.logits(hidden))
 
     def _encoder_caches(self, places_of: PlacesOf) -> list[LayerCache]:
-        config = self.model.config.encoder
-        by_lag: dict[int, AttentionMetadata] = {}
-        caches = []
-        for layer, (place, pages) in enumerate(zip(self.layout.encoder, self._encoder_pages, strict=True)):
-            lag = config.key_lag_tokens(layer)
-            if lag not in by_lag:
-                by_lag[lag] = self._pooled.expand(places_of(place.group, lag))
-            caches.append(LayerCache(self._pooled, pages, by_lag[lag]))
-        return caches
+        by_lag = places_of(self._encoder_group, sorted(set(self._encoder_lags)), self._pooled.pool_size)
+        return [
+            LayerCache(self._pooled, pages, by_lag[lag])
+            for pages, lag in zip(self._encoder_pages, self._encoder_lags, strict=True)
+        ]
 
     def _decoder_caches(self, places_of: PlacesOf) -> list[LayerCache]:
         by_group: dict[str, AttentionMetadata] = {}
         caches = []
         for place, pages in zip(self.layout.decoder, self._decoder_pages, strict=True):
             if place.group not in by_group:
-                by_group[place.group] = places_of(place.group, 0)
+                by_group[place.group] = places_of(place.group, (0,), 1)[0]
             caches.append(LayerCache(self._backend, pages, by_group[place.group]))
         return caches

@@ -15,9 +15,12 @@ from transom.decoder.stack import Decoder
 from transom.encoder.stack import Encoder
 from transom.layers.attention import PagedAttention
 from transom.layers.feed_forward import SwiGLU
+from transom.layers.layer import Layer
 from transom.layers.native_float import NativeLinear
+from transom.layers.native_layer import NativeLayer
+from transom.layers.native_linear import NativeInt8Linear
 from transom.layers.native_ops import NativeOps
-from transom.layers.ops import Ops, WithOps
+from transom.layers.ops import WithOps
 from transom.layers.packed import MakeLinear, PackedLinear, can_pack, pack_layers
 from transom.native.library import Library
 
@@ -49,11 +52,14 @@ class SpeechModel(nn.Module):
         pack_layers(self, make_linear)
         self.decoder.head = make_linear(self.decoder.embed_tokens.weight, None)
 
-    def use(self, ops: Ops) -> None:
-        """From now on do the small operations by ``ops``."""
+    def use(self, library: Library) -> None:
+        """From now on do the small operations by ``library``, and the layers whose products are its own."""
+        ops = NativeOps(library)
         for module in self.modules():
             if isinstance(module, WithOps):
                 module.ops = ops
+            if isinstance(module, Layer) and isinstance(module.attention.qkv_proj, NativeLinear | NativeInt8Linear):
+                module.native = NativeLayer(library, module, ops)
 
 
 def build_model(
@@ -67,7 +73,7 @@ def build_model(
     model = lay_out(config, tensors).to(device=device, dtype=next(iter(tensors.values())).dtype).eval()
     if library is not None and model.dtype == torch.float32:
         model.pack(partial(NativeLinear, library))
-        model.use(NativeOps(library))
+        model.use(library)
     elif can_pack(model.device, model.dtype):
         model.pack()
     return model

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from transom.engine.batch import StreamRow
+from transom.engine.metadata import StepPlaces
 from transom.engine.runner import Runner
 from transom.engine.turn import Prompt, TurnShare
 from transom.kvcache.layout import ENCODER
@@ -66,11 +67,11 @@ class SilentPrefix:
         tables, _ = self._cache.open()
         try:
             self._cache.advance(tables, self._prompt.shared_tokens)
-            batch = (StreamRow(0, tables, delay_tokens, self._silence()),)
+            places = StepPlaces([StreamRow(0, tables, delay_tokens, self._silence())])
             if self._audio is None:
-                self._audio, self._state = self._runner.encode(batch, self._state)
+                self._audio, self._state = self._runner.encode(places, self._state)
                 self._encoder = self._cache.share(tables, [ENCODER])
-            self._runner.decode(batch, self._audio)
+            self._runner.decode(places, self._audio)
             return self._cache.share(tables, [name for name in self._cache.groups if name != ENCODER])
         finally:
             self._cache.close(tables)

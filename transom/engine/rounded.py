@@ -21,7 +21,6 @@ from transom.errors import ConfigError
 from transom.layers.linear import Fp16Linear, Int8Linear, activation_levels, require_fbgemm
 from transom.layers.native_float import NativeLinear
 from transom.layers.native_linear import NativeInt8Linear
-from transom.layers.native_ops import NativeOps
 from transom.layers.packed import pack_layers
 from transom.native.library import Library
 from transom.weights.names import LM_HEAD
@@ -96,7 +95,7 @@ def build_rounded_model(
             setattr(job.parent, job.attribute, layer)
     if library is not None:
         pack_layers(model.encoder.stem, partial(NativeLinear, library))
-        model.use(NativeOps(library))
+        model.use(library)
     assert not any(parameter.is_meta for parameter in model.parameters()), "a matrix has no place in the model"
     return model.eval()
 

@@ -77,20 +77,20 @@ class Runner:
                 _result(token_id) if row.share.wants_token else RowResult()
                 for row, token_id in zip(batch, self._steady.step(batch), strict=True)
             ]
-        states = self.forward.states
+        places, states = StepPlaces(batch), self.forward.states
         rows = upload(np.array([row.row for row in batch]), self.model.device)
-        audio, state = self.encode(batch, states.read(rows))
-        hidden = self.decode(batch, audio)
+        audio, state = self.encode(places, states.read(rows))
+        hidden = self.decode(places, audio)
         results = self._choose(batch, hidden)
         states.write(rows, state)
         return results
 
     @torch.inference_mode()
-    def encode(self, batch: Sequence[StreamRow], state: EncoderState) -> tuple[torch.Tensor, EncoderState]:
+    def encode(self, places: StepPlaces, state: EncoderState) -> tuple[torch.Tensor, EncoderState]:
         """Audio embeddings [N, D] of a batch and its streams' new state [S rows]."""
-        places, device = StepPlaces(batch), self.model.device
+        device = self.model.device
         return self.forward.encode(
-            upload(self._windows(batch), device),
+            upload(self._windows(places.batch), device),
             upload(places.positions, device),
             BlockLayout(places.counts.tolist(), device),
             state,
@@ -98,9 +98,9 @@ class Runner:
         )
 
     @torch.inference_mode()
-    def decode(self, batch: Sequence[StreamRow], audio: torch.Tensor) -> torch.Tensor:
+    def decode(self, places: StepPlaces, audio: torch.Tensor) -> torch.Tensor:
         """Hidden states [N, D] of a batch, given its audio embeddings [N, D]."""
-        places, device = StepPlaces(batch), self.model.device
+        batch, device = places.batch, self.model.device
         token_ids = [token_id for row in batch for token_id in row.share.token_ids]
         delays = np.repeat([row.delay_tokens for row in batch], places.counts)
         return self.forward.decode(
@@ -125,7 +125,7 @@ class Runner:
 
     def _places_of(self, places: StepPlaces) -> PlacesOf:
         device = self.model.device
-        return lambda group, lag: places.metadata(group, lag, device)
+        return lambda group, lags, pool_size: places.metadata(group, lags, pool_size, device)
 
     def _choose(self, batch: Sequence[StreamRow], hidden: torch.Tensor) -> list[RowResult]:
         """Greedy choice at the last row of every stream that wants a token."""

@@ -26,6 +26,7 @@ from transom.engine.graphs import Capture
 from transom.engine.inputs import Field, StaticInputs
 from transom.engine.metadata import StepPlaces
 from transom.kernels.backend import NO_SLOT, AttentionMetadata
+from transom.kernels.pooled import expand
 from transom.kvcache.layout import CacheLayout
 
 MaxSeqs = Mapping[str, int]
@@ -56,26 +57,26 @@ class SteadyStep:
     def run(self) -> None:
         """From the inputs to the choice, all on the device."""
         forward, inputs = self._forward, self.inputs
-        places: dict[tuple[str, int], AttentionMetadata] = {}  # new ones: a backend keeps its plans of those it knows
-
-        def places_of(group: str, lag: int) -> AttentionMetadata:
-            return places.setdefault((group, lag), self._metadata(group, lag))
-
+        places_of = self._metadata  # new each time: a backend keeps its plans of those it knows
         state = forward.states.read(inputs["rows"])
         audio, state = forward.encode(inputs["windows"], inputs["positions"], self._blocks, state, places_of)
         hidden = forward.decode(audio, inputs["token_ids"], inputs["positions"], inputs["delays"], places_of)
         self._chosen.copy_(forward.choose(hidden))
         forward.states.write(inputs["rows"], state)
 
-    def _metadata(self, group: str, lag: int) -> AttentionMetadata:
-        return AttentionMetadata(
-            query_start=self._query_start,
-            seq_lens=self.inputs[f"{group}.{lag}.seq_lens"],
-            block_table=self.inputs[f"{group}.blocks"],
-            slots=self.inputs[f"{group}.{lag}.slots"],
-            max_query=1,
-            max_seq=self._max_seqs[group],
-        )
+    def _metadata(self, group: str, lags: Sequence[int], pool_size: int) -> dict[int, AttentionMetadata]:
+        in_tokens = {
+            lag: AttentionMetadata(
+                query_start=self._query_start,
+                seq_lens=self.inputs[f"{group}.{lag}.seq_lens"],
+                block_table=self.inputs[f"{group}.blocks"],
+                slots=self.inputs[f"{group}.{lag}.slots"],
+                max_query=1,
+                max_seq=self._max_seqs[group],
+            )
+            for lag in lags
+        }
+        return {lag: expand(metadata, pool_size) for lag, metadata in in_tokens.items()}
 
     def _write(self, batch: Sequence[StreamRow], places: StepPlaces) -> None:
         write = self.inputs.write
@@ -86,9 +87,11 @@ class SteadyStep:
         write("delays", [row.delay_tokens for row in batch])
         for group, lags in self._lags.items():
             write(f"{group}.blocks", places.tables(group).blocks)
-            for lag in lags:
-                write(f"{group}.{lag}.seq_lens", places.seq_lens(group, lag))
-                write(f"{group}.{lag}.slots", places.slots(group, lag))
+            for lag, seq_lens, slots in zip(
+                lags, places.seq_lens(group, lags), places.slots(group, lags), strict=True
+            ):
+                write(f"{group}.{lag}.seq_lens", seq_lens)
+                write(f"{group}.{lag}.slots", slots)
 
 
 class SteadySteps:
@@ -115,7 +118,7 @@ class SteadySteps:
     def step(self, batch: Sequence[StreamRow]) -> list[int]:
         """The next token of every stream of a batch that :meth:`takes` said yes to."""
         places = StepPlaces(batch)
-        is_young = all(int(places.seq_lens(group, 0).max()) <= longest for group, longest in self._young.items())
+        is_young = all(int(places.seq_lens(group, (0,)).max()) <= longest for group, longest in self._young.items())
         num_rows = next(size for size in self._buckets if size >= len(batch))
         return self._captured(num_rows, is_young).step(batch, places)
 

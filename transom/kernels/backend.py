@@ -28,7 +28,7 @@ BlockSize = int | MultipleOf
 Half = tuple[torch.Tensor, torch.Tensor | None]  # keys or values, and their scales where they have 8 bits
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PagedKV:
     """One layer's cache: ``keys`` and ``values`` are [P, B, G, K]; slot s is row s % B of page s // B.
 

@@ -42,22 +42,22 @@ class NativeAttention:
         """``level`` as in ``LEVELS``, the processor's best if None; as many threads as torch has if None."""
         self._level = library.level if level is None else level
         self._num_threads = torch.get_num_threads() if num_threads is None else num_threads
+        self._known: dict[PagedKV, _Attention] = {}
         self._attend = library.function("transom_attend", POINTER, INT, INT)
         self._write = library.function("transom_write", POINTER, POINTER, INT64, POINTER, INT64, POINTER, INT, INT)
 
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
         """Store ``keys`` and ``values`` [N, G, K] at ``metadata.slots``, rounded if the cache has scales."""
         dtype = torch.float32 if cache.key_scales is not None else cache.keys.dtype
-        keys, values = (_with_whole_rows(rows.to(dtype)) for rows in (keys, values))
-        pages = _pages(cache)
+        keys, values = _with_whole_rows(keys, dtype), _with_whole_rows(values, dtype)
         self._write(
-            ctypes.addressof(pages),
+            ctypes.addressof(self._pages(cache)),
             keys.data_ptr(),
             keys.stride(0),
             values.data_ptr(),
             values.stride(0),
             metadata.slots.data_ptr(),
-            len(metadata.slots),
+            metadata.slots.shape[0],
             self._level,
         )
 
@@ -65,21 +65,30 @@ class NativeAttention:
         self, queries: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata, *, window: int, scale: float
     ) -> torch.Tensor:
         """Attention of ``queries`` [N, H, K] over each stream's pages, [N, H, K] in the dtype of the queries."""
-        wide = _with_whole_rows(queries.float())
+        wide = _with_whole_rows(queries, torch.float32)
         output = torch.empty(wide.shape, dtype=torch.float32)
-        step = _pages(cache)
+        step = _Attention.from_buffer_copy(self._pages(cache))
         step.queries, step.query_stride, step.output = wide.data_ptr(), wide.stride(0), output.data_ptr()
         step.query_start, step.seq_lens = metadata.query_start.data_ptr(), metadata.seq_lens.data_ptr()
         step.block_table, step.table_stride = metadata.block_table.data_ptr(), metadata.block_table.stride(0)
-        step.num_streams, step.num_heads = len(metadata.seq_lens), wide.shape[1]
+        step.num_streams, step.num_heads = metadata.seq_lens.shape[0], wide.shape[1]
         step.window, step.scale = window, scale
         self._attend(ctypes.addressof(step), self._level, self._num_threads)
-        return output.to(queries.dtype)
+        return output if queries.dtype == torch.float32 else output.to(queries.dtype)
+
+    def _pages(self, cache: PagedKV) -> _Attention:
+        """Where one layer's pages are, as far as that is the same in every step; ``cache`` is kept with it."""
+        if cache not in self._known:
+            self._known[cache] = _pages(cache)
+        return self._known[cache]
 
 
-def _with_whole_rows(rows: torch.Tensor) -> torch.Tensor:
-    """Rows [N, H, K] whose heads stand one after the other, copied only if they do not."""
-    return rows if rows.stride(2) == 1 and rows.stride(1) == rows.shape[2] else rows.contiguous()
+def _with_whole_rows(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Rows [N, H, K] of ``dtype`` whose heads stand one after the other, copied only if they are not so."""
+    if rows.dtype != dtype:
+        rows = rows.to(dtype)
+    _, between_heads, between_numbers = rows.stride()
+    return rows if between_numbers == 1 and between_heads == rows.shape[2] else rows.contiguous()
 
 
 def _pages(cache: PagedKV) -> _Attention:

@@ -26,7 +26,7 @@ class PooledAttention:
     """An attention backend whose pages are counted in tokens of ``pool_size`` rows.
 
     ``supported_block_sizes`` are tokens. ``write`` and ``attend`` take rows, pages and windows as the kernel sees
-    them, in frames, and metadata that :meth:`expand` made; expand once a step for all layers of the same lag.
+    them, in frames, and metadata as :func:`expand` makes it.
     Raises NotImplementedError for a backend that was never tried with pooling.
     """
 
@@ -47,20 +47,6 @@ class PooledAttention:
         self.name = backend.name
         self.supported_block_sizes = pooled_block_sizes(backend.supported_block_sizes, pool_size)
 
-    def expand(self, metadata: AttentionMetadata) -> AttentionMetadata:
-        """Metadata in frames for metadata in tokens; the pages stay the same, and so does NO_SLOT."""
-        size = self.pool_size
-        frames = torch.arange(size, device=metadata.slots.device)
-        slots = metadata.slots[:, None] * size + frames  # of NO_SLOT, from -size to -1
-        return AttentionMetadata(
-            query_start=metadata.query_start * size,
-            seq_lens=metadata.seq_lens * size,
-            block_table=metadata.block_table,
-            slots=slots.clamp_min_(NO_SLOT).flatten(),
-            max_query=metadata.max_query * size,
-            max_seq=metadata.max_seq * size,
-        )
-
     def write(self, keys: torch.Tensor, values: torch.Tensor, cache: PagedKV, metadata: AttentionMetadata) -> None:
         """Store the frames' ``keys`` and ``values`` [N, G, K]."""
         _check_expanded(keys, metadata)
@@ -72,6 +58,22 @@ class PooledAttention:
         """Attention of the frames' ``queries`` [N, H, K]; ``window`` counts frames."""
         _check_expanded(queries, metadata)
         return self._backend.attend(queries, cache, metadata, window=window, scale=scale)
+
+
+def expand(metadata: AttentionMetadata, pool_size: int) -> AttentionMetadata:
+    """Metadata in frames for metadata in tokens; the pages stay the same, and so does NO_SLOT."""
+    if pool_size == 1:
+        return metadata
+    frames = torch.arange(pool_size, device=metadata.slots.device)
+    slots = metadata.slots[:, None] * pool_size + frames  # of NO_SLOT, from -pool_size to -1
+    return AttentionMetadata(
+        query_start=metadata.query_start * pool_size,
+        seq_lens=metadata.seq_lens * pool_size,
+        block_table=metadata.block_table,
+        slots=slots.clamp_min_(NO_SLOT).flatten(),
+        max_query=metadata.max_query * pool_size,
+        max_seq=metadata.max_seq * pool_size,
+    )
 
 
 def pooled_block_sizes(sizes: tuple[BlockSize, ...], pool_size: int) -> tuple[BlockSize, ...]:
@@ -88,6 +90,5 @@ def pooled_block_sizes(sizes: tuple[BlockSize, ...], pool_size: int) -> tuple[Bl
 def _check_expanded(rows: torch.Tensor, metadata: AttentionMetadata) -> None:
     if rows.shape[0] != metadata.slots.shape[0]:
         raise ValueError(
-            f"{rows.shape[0]} frames with metadata of {metadata.slots.shape[0]}: "
-            "pass what PooledAttention.expand returned"
+            f"{rows.shape[0]} frames with metadata of {metadata.slots.shape[0]}: pass metadata that was expanded"
         )

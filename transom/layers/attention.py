@@ -40,7 +40,7 @@ class PagedAttention(nn.Module):
         self.v_proj = nn.Linear(size, num_kv_heads * head_dim, bias=bias)
         self.o_proj = nn.Linear(num_heads * head_dim, size, bias=bias)
         self.qkv_proj: nn.Module | None = None
-        self._split = (num_heads, num_kv_heads, num_kv_heads)
+        self.split = (num_heads, num_kv_heads, num_kv_heads)
 
     def pack(self, make_linear: MakeLinear) -> None:
         """Make one packed projection of the first three."""
@@ -51,7 +51,7 @@ class PagedAttention(nn.Module):
         """[N, D] -> queries [N, H, K], keys and values [N, G, K]."""
         if self.qkv_proj is not None:
             heads: torch.Tensor = self.qkv_proj(x).view(len(x), -1, self.head_dim)
-            queries, keys, values = torch.split(heads, list(self._split), dim=1)
+            queries, keys, values = torch.split(heads, list(self.split), dim=1)
             return queries, keys, values
         queries, keys, values = (
             projection(x).unflatten(-1, (-1, self.head_dim)) for projection in (self.q_proj, self.k_proj, self.v_proj)
@@ -61,10 +61,9 @@ class PagedAttention(nn.Module):
     def attend(
         self, queries: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, cache: LayerCache
     ) -> torch.Tensor:
-        """Store the new keys and values, attend over the pages, and project back: [N, D]."""
+        """Store the new keys and values and attend over the pages: [N, H K], not yet projected back."""
         cache.backend.write(keys, values, cache.pages, cache.metadata)
         mixed = cache.backend.attend(
             queries, cache.pages, cache.metadata, window=self.window, scale=self.head_dim**-0.5
         )
-        output: torch.Tensor = self.o_proj(mixed.flatten(-2))
-        return output
+        return mixed.flatten(-2)

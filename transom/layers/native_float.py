@@ -32,16 +32,16 @@ class NativeLinear(nn.Module):
         """``weight`` [N, K] and ``bias`` [N], float32; ``level`` as in ``LEVELS``, the processor's best if None."""
         super().__init__()
         self._level = library.level if level is None else level
-        self._outputs, self._inputs = weight.shape
+        self._outputs, self.num_inputs = weight.shape
         panel = library.function("transom_linear_panel", INT, returns=INT64)(self._level)
         padded = F.pad(weight.detach(), (0, 0, 0, -self._outputs % panel))
-        self._weight = padded.view(-1, panel, self._inputs).transpose(1, 2).contiguous()
+        self._weight = padded.view(-1, panel, self.num_inputs).transpose(1, 2).contiguous()
         self._bias = None if bias is None else bias.detach().clone()
         self._matrix = _Matrix(
             self._weight.data_ptr(),
             None if self._bias is None else self._bias.data_ptr(),
             self._outputs,
-            self._inputs,
+            self.num_inputs,
         )
         self.address = ctypes.addressof(self._matrix)
         self._multiply = library.function("transom_linear", POINTER, POINTER, INT64, POINTER, INT64, INT, INT)
@@ -49,14 +49,14 @@ class NativeLinear(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 [..., K] -> [..., N]."""
-        if x.dtype != torch.float32 or x.shape[-1] != self._inputs:
-            raise TypeError(f"expects float32 [..., {self._inputs}], not {x.dtype} {list(x.shape)}")
+        if x.dtype != torch.float32 or x.shape[-1] != self.num_inputs:
+            raise TypeError(f"expects float32 [..., {self.num_inputs}], not {x.dtype} {list(x.shape)}")
         x = x.contiguous()
         output = x.new_empty((*x.shape[:-1], self._outputs))
         self._multiply(
             self.address,
             x.data_ptr(),
-            self._inputs,
+            self.num_inputs,
             output.data_ptr(),
             output.numel() // self._outputs,
             self._level,

@@ -33,7 +33,7 @@ class _Matrix(ctypes.Structure):
 
 
 class NativeInt8Linear(nn.Module):
-    """x W^T + b with W in 8 bits and a scale an output."""
+    """x W^T + b with W in 8 bits and a scale an output. ``address`` is that of its ``struct int8_matrix``."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class NativeInt8Linear(nn.Module):
     ) -> None:
         """``weight`` int8 [N, K] from -127 to 127, ``scale`` and ``bias`` float32 [N]; ``level`` as in ``LEVELS``."""
         super().__init__()
-        self._outputs, self._inputs = weight.shape
-        assert self._inputs <= MAX_INPUTS, "sums of products would not fit into 32 bits"
+        self._outputs, self.num_inputs = weight.shape
+        assert self.num_inputs <= MAX_INPUTS, "sums of products would not fit into 32 bits"
         packed_bytes = library.function("transom_int8_packed_bytes", INT64, INT64, returns=INT64)
         pack = library.function("transom_int8_pack", POINTER, INT64, INT64, POINTER)
         weight = weight.contiguous()
@@ -59,20 +59,20 @@ class NativeInt8Linear(nn.Module):
             self._scale.data_ptr(),
             None if self._bias is None else self._bias.data_ptr(),
             self._outputs,
-            self._inputs,
+            self.num_inputs,
             library.level if level is None else level,
         )
-        self._address = ctypes.addressof(self._matrix)
+        self.address = ctypes.addressof(self._matrix)
         self._multiply = library.function("transom_int8_linear", POINTER, POINTER, POINTER, INT64, INT, returns=INT)
         self._num_threads = torch.get_num_threads()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Float32 [..., K] on the CPU -> [..., N]. Raises TypeError or MemoryError."""
-        if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1] != self._inputs:
-            raise TypeError(f"expects float32 [..., {self._inputs}] on the CPU, not {x.dtype} {list(x.shape)}")
+        if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1] != self.num_inputs:
+            raise TypeError(f"expects float32 [..., {self.num_inputs}] on the CPU, not {x.dtype} {list(x.shape)}")
         x = x.contiguous()
         output = x.new_empty((*x.shape[:-1], self._outputs))
         num_rows = output.numel() // self._outputs
-        if self._multiply(self._address, x.data_ptr(), output.data_ptr(), num_rows, self._num_threads):
-            raise MemoryError(f"no memory for {num_rows} rows of {self._inputs} rounded inputs")
+        if self._multiply(self.address, x.data_ptr(), output.data_ptr(), num_rows, self._num_threads):
+            raise MemoryError(f"no memory for {num_rows} rows of {self.num_inputs} rounded inputs")
         return output

@@ -36,7 +36,7 @@ class NativeOps:
     """One for a model; ``level`` as in ``LEVELS``, the processor's best if None."""
 
     def __init__(self, library: Library, level: int | None = None) -> None:
-        self._level = library.level if level is None else level
+        self.level = library.level if level is None else level
         self._norms: dict[nn.Module, _Norm] = {}
         pointers = (POINTER,) * 6
         self._add_norm = library.function("transom_add_norm", *pointers, INT64, INT)
@@ -49,7 +49,7 @@ class NativeOps:
         self, x: torch.Tensor, addition: torch.Tensor | None, norm: Norm, scale: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The sum of ``x`` and what is added, and that sum normalised and times ``scale``; all [..., D]."""
-        known = self._norms.get(norm) or self._learn(norm)
+        known = self._known(norm)
         total = x = x.contiguous()
         output = torch.empty_like(x)
         if addition is not None:
@@ -65,14 +65,14 @@ class NativeOps:
             total.data_ptr(),
             output.data_ptr(),
             x.numel() // known.pointers.size,
-            self._level,
+            self.level,
         )
         return total, output
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
         """The exact (erf) GELU, in place if ``x`` is in one piece."""
         x = x.contiguous()
-        self._gelu(x.data_ptr(), x.numel(), self._level)
+        self._gelu(x.data_ptr(), x.numel(), self.level)
         return x
 
     def gated(self, joint: torch.Tensor) -> torch.Tensor:
@@ -80,7 +80,7 @@ class NativeOps:
         joint = joint.contiguous()
         size = joint.shape[-1] // 2
         output = joint.new_empty((*joint.shape[:-1], size))
-        self._gated(joint.data_ptr(), output.data_ptr(), output.numel() // size, size, self._level)
+        self._gated(joint.data_ptr(), output.data_ptr(), output.numel() // size, size, self.level)
         return output
 
     def rotate(
@@ -93,7 +93,7 @@ class NativeOps:
         for x in (queries, keys):
             if x.stride(2) != 1 or x.stride(1) != head_dim:
                 x = x.contiguous()
-            self._rotate(x.data_ptr(), x.stride(0), rows, x.shape[1], head_dim, cos, sin, self._level)
+            self._rotate(x.data_ptr(), x.stride(0), rows, x.shape[1], head_dim, cos, sin, self.level)
             turned.append(x)
         return turned[0], turned[1]
 
@@ -103,6 +103,13 @@ class NativeOps:
         chosen = torch.empty(len(logits), dtype=torch.int64)
         self._choose(logits.data_ptr(), *logits.shape, chosen.data_ptr())
         return chosen
+
+    def norm_address(self, norm: Norm) -> int:
+        """Of a ``struct norm``, for other functions of the library; good as long as these operations are."""
+        return self._known(norm).address
+
+    def _known(self, norm: Norm) -> _Norm:
+        return self._norms.get(norm) or self._learn(norm)
 
     def _learn(self, norm: Norm) -> _Norm:
         tensors = (norm.weight,) if norm.bias is None else (norm.weight, norm.bias)

@@ -37,6 +37,9 @@ typedef void int8_quantise(const float *x, int64_t inputs, struct int8_rows *til
 // Multiplies the rows of a tile by one block of outputs: out[row * matrix->outputs], the first of them at `first`.
 typedef void int8_multiply(const struct int8_matrix *matrix, int64_t first, const struct int8_rows *tile, float *out);
 
+EXPORT int transom_int8_linear(
+    const struct int8_matrix *matrix, const float *x, float *out, int64_t rows, int num_threads);
+
 int8_quantise int8_quantise_portable, int8_quantise_avx2, int8_quantise_avx512;
 int8_multiply int8_multiply_portable, int8_multiply_avx2, int8_multiply_avx512;
 

@@ -1,15 +1,8 @@
 // The small operations between a layer's products, each one pass over its rows. Float32.
-#include "native.h"
+#include "small.h"
 
 #include <math.h>
 #include <stddef.h>
-
-// A norm over rows of `size`; bias NULL is a root mean square norm, else a layer norm with mean and bias.
-struct norm {
-    const float *weight, *bias;
-    int64_t size;
-    float eps;
-};
 
 #define BODY "small_body.h"
 #include "each_level.h"
