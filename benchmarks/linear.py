@@ -5,7 +5,7 @@
 
 A pass runs every shape in every kind, kind beside kind: of the 4B one matrix of each shape, together far larger than
 any cache; of the bundled model as many as a step has. The time of a step is each shape's median times how often a
-step has it. The floor is the bytes of the weights over the bandwidth of a plain sum over memory, measured in the same
+step has it. The floor is the bytes of the weights over the bandwidth of memory (see ``bandwidth``), measured in the same
 passes; small models read from the cache and may be below it. Seconds are of the processor, not of the clock.
 ``native`` is int8 by the compiled library (transom build-native), left out if there is none.
 """
@@ -21,6 +21,7 @@ from statistics import median
 import torch
 from torch.nn import functional as F
 
+from benchmarks.bandwidth import read_bandwidth
 from benchmarks.random_checkpoint import VOXTRAL_4B
 from transom.config import ModelConfig
 from transom.layers.linear import Fp16Linear, Int8Linear, activation_levels
@@ -81,30 +82,22 @@ def make_layers(shape: Shape, *, is_small: bool, library: Library | None) -> dic
     return layers
 
 
-def bandwidth(memory: torch.Tensor) -> float:
-    """Bytes a second of a sum over ``memory``."""
-    start = time.process_time()
-    memory.sum()
-    return memory.nbytes / (time.process_time() - start)
-
-
 @torch.inference_mode()
 def measure(streams: int, passes: int, layers: dict[Shape, list[dict[str, Layer]]]) -> None:
     """Print a table of one number of streams."""
     kinds = list(next(iter(layers.values()))[0])
-    memory = torch.ones(BANDWIDTH_BYTES // 8, dtype=torch.int64)
     times: dict[tuple[Shape, str], list[float]] = {}
     bandwidths = []
     for number in range(passes + 1):  # the first one warms up
-        bandwidths.append(bandwidth(memory))
+        bandwidths.append(read_bandwidth(BANDWIDTH_BYTES, time.process_time))
         for shape, copies in layers.items():
             x = torch.randn(streams * shape.rows, shape.inputs)
             for kind in kinds:
-                start = time.process_time()
+                start_s = time.process_time()
                 for copy in copies:
                     copy[kind](x)
                 if number:
-                    seconds = (time.process_time() - start) / len(copies)
+                    seconds = (time.process_time() - start_s) / len(copies)
                     times.setdefault((shape, kind), []).append(seconds)
     print_table(streams, median(bandwidths[1:]), {key: median(some) for key, some in times.items()}, kinds)
 
@@ -113,7 +106,7 @@ def print_table(
     streams: int, bytes_per_second: float, seconds: dict[tuple[Shape, str], float], kinds: list[str]
 ) -> None:
     """Each shape's time and a step's, in multiples of the floor and of the first kind's speed."""
-    print(f"\n{streams} streams; a plain sum reads {bytes_per_second / 1e9:.1f} GB/s")
+    print(f"\n{streams} streams; memory is read at {bytes_per_second / 1e9:.1f} GB/s")
     print(
         f"{'':18}"
         + "".join(f"{kind + ' x floor':>16}" for kind in kinds)
