@@ -5,8 +5,8 @@
 
 A pass runs every shape in every kind, kind beside kind: of the 4B one matrix of each shape, together far larger than
 any cache; of the bundled model as many as a step has. The time of a step is each shape's median times how often a
-step has it. The floor is the bytes of the weights over the bandwidth of memory (see ``bandwidth``), measured in the same
-passes; small models read from the cache and may be below it. Seconds are of the processor, not of the clock.
+step has it. The floor is the bytes of the weights over the bandwidth of memory (see ``bandwidth``), measured in the
+same passes; small models read from the cache and may be below it. Seconds are of the processor, not of the clock.
 ``native`` is int8 by the compiled library (transom build-native), left out if there is none.
 """
 
