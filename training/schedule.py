@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class ScheduleConfig:
-    """Learning rates and when, in steps. ``cycles`` are their ends; ``decay_part`` of each is the decay."""
+    """Learning rates and when, in steps. ``cycles`` are their ends; ``decay_part`` of each is the decay.
+
+    Cycles after the first run at ``later_level`` of the rates, where steps of the full size only added noise.
+    """
 
     rate: float = 5e-4
     encoder_rate: float = 1.6e-4
@@ -20,6 +23,7 @@ class ScheduleConfig:
     encoder_warm_up: int = 400
     warm_up: int = 100
     later_warm_up: int = 300
+    later_level: float = 0.6
     cycles: tuple[int, ...] = (3600, 9000, 17_000, 30_000, 50_000)
     decay_part: float = 0.3
     floor: float = 0.02
@@ -36,6 +40,7 @@ def rate_factor(config: ScheduleConfig, step: int, asked: tuple[int, int] | None
         return config.floor
     first, last = asked or (end - int((end - start) * config.decay_part), end)
     level = 1.0 if step < first else max(config.floor, 1 - (step - first) / max(1, last - first))
+    level *= config.later_level if start else 1.0
     return level * min(1.0, (step - start + 1) / (config.later_warm_up if start else config.warm_up))
 
 

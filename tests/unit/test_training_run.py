@@ -170,9 +170,11 @@ def test_validation_scores_words_and_counts_invented_ones(data: StepBatches, tmp
 
 
 def test_rates_warm_up_stay_and_decay_also_when_asked() -> None:
-    config = ScheduleConfig(warm_up=10, later_warm_up=20, cycles=(100, 200), decay_part=0.5, floor=0.1)
+    config = ScheduleConfig(
+        warm_up=10, later_warm_up=20, later_level=0.5, cycles=(100, 200), decay_part=0.5, floor=0.1
+    )
     assert [rate_factor(config, step) for step in (0, 9, 49, 75, 99, 100, 119, 200)] == pytest.approx(
-        [0.1, 1.0, 1.0, 0.5, 0.1, 0.05, 1.0, 0.1]
+        [0.1, 1.0, 1.0, 0.5, 0.1, 0.025, 0.5, 0.1]
     )
     assert rate_factor(config, 30, asked=(20, 40)) == pytest.approx(0.5)
 
