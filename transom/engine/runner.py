@@ -134,7 +134,9 @@ class Runner:
         results = [RowResult()] * len(batch)
         if not wanted:
             return results
-        chosen = self.forward.choose(hidden[upload(last_rows[wanted], hidden.device)])
+        if len(wanted) < len(hidden):
+            hidden = hidden[upload(last_rows[wanted], hidden.device)]
+        chosen = self.forward.choose(hidden)
         for index, token_id in zip(wanted, chosen.tolist(), strict=True):  # the step's only wait for the device
             results[index] = _result(token_id)
         return results

@@ -7,6 +7,7 @@ would be off by 7e-3 rad after three hours of 20 ms frames.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
@@ -21,9 +22,15 @@ class RotaryAngles:
 
 def rotary_angles(positions: torch.Tensor, head_dim: int, theta: float, dtype: torch.dtype) -> RotaryAngles:
     """Angles position * theta^(-2i / K) of int64 ``positions`` [N], cast to ``dtype`` only after cos and sin."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=positions.device) / head_dim
-    angles = positions.double()[:, None, None] * theta**-exponents
+    angles = positions.double()[:, None, None] * _frequencies(head_dim, theta, positions.device)
     return RotaryAngles(angles.cos().to(dtype), angles.sin().to(dtype))
+
+
+@cache
+def _frequencies(head_dim: int, theta: float, device: torch.device) -> torch.Tensor:
+    """Radians a position, float64 [K/2]."""
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=device) / head_dim
+    return theta**-exponents
 
 
 def rotate(x: torch.Tensor, angles: RotaryAngles) -> torch.Tensor:

@@ -15,4 +15,6 @@ def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     torch keeps the pinned copy until the device has read it.
     """
     tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if device.type == "cpu":
+        return tensor
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
