@@ -171,6 +171,6 @@ def _initialise(model: StreamModel) -> None:
         nn.init.zeros_(layer.delay.linear2.weight)
         attention, ffn = layer.attention, layer.ffn
         for projection in (attention.q_proj, attention.k_proj, attention.v_proj, ffn.gate_proj, ffn.up_proj):
-            nn.init.normal_(projection.weight, std=0.04)
+            nn.init.normal_(cast(nn.Linear, projection).weight, std=0.04)
         for projection in (attention.o_proj, ffn.down_proj):
-            nn.init.normal_(projection.weight, std=0.02 / math.sqrt(2 * num_layers))
+            nn.init.normal_(cast(nn.Linear, projection).weight, std=0.02 / math.sqrt(2 * num_layers))
