@@ -1,8 +1,9 @@
-"""Settings that must stand before triton is imported, skips of what needs a GPU, and the native library."""
+"""Settings that must stand before triton is imported, skips of what needs a GPU, random numbers, native library."""
 
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,13 @@ if not HAS_GPU:
     os.environ["TRITON_INTERPRET"] = "1"  # Triton kernels run on CPU tensors
 # Whether this machine's user has built the native library must not matter: tests that want it ask for it.
 os.environ["TRANSOM_NATIVE_FOLDER"] = "/nonexistent"
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers() -> None:
+    """A test draws the same numbers in every run."""
+    if torch := sys.modules.get("torch"):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -40,11 +42,16 @@ def random_norm(kind: type[Norm], size: int) -> Norm:
 @pytest.mark.parametrize("size", [384, 37, 5])
 def test_norms(ops: NativeOps, kind: type[Norm], size: int) -> None:
     norm = random_norm(kind, size)
-    x, addition, scale = torch.randn(3, 2, 7, size).mul(100).unbind()
+    exact_norm = copy.deepcopy(norm).double()
+    x, addition = torch.randn(2, 2, 7, size).mul(100).unbind()
+    scale = torch.randn(2, 7, size)
     x[0, 0] += 1000
-    for arguments in ((x, None, norm), (x, addition, norm), (x, addition.transpose(0, 0), norm, scale)):
-        for ours, wanted in zip(ops.add_norm(*arguments), TorchOps().add_norm(*arguments), strict=True):
-            torch.testing.assert_close(ours, wanted, rtol=1e-5, atol=2e-4)
+    for added, scaled in ((None, None), (addition, None), (addition.transpose(0, 0), scale)):
+        found = ops.add_norm(x, added, norm, scaled)
+        exact_added, exact_scaled = (None if tensor is None else tensor.double() for tensor in (added, scaled))
+        wanted = TorchOps().add_norm(x.double(), exact_added, exact_norm, exact_scaled)
+        for ours, right in zip(found, wanted, strict=True):
+            torch.testing.assert_close(ours.double(), right, rtol=1e-6, atol=1e-4)
 
 
 @pytest.mark.parametrize("size", [48, 37, 3])
