@@ -57,6 +57,17 @@ def native_library(native_folder: Path) -> Library:
     return Library(path)
 
 
+@pytest.fixture(params=("portable", "avx2", "avx512"))
+def library_of_level(request: pytest.FixtureRequest, native_library: Library) -> Library:
+    """The compiled library with the kernels of one instruction set after the other."""
+    from transom.native.library import LEVELS
+
+    level = LEVELS.index(request.param)
+    if level > native_library.level:
+        pytest.skip(f"this processor has no {request.param}")
+    return native_library.at(level)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip, by name, what needs a GPU where there is none."""
     for item in items:

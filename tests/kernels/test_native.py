@@ -8,17 +8,14 @@ import torch
 from tests.kernels.cases import Case, assert_matches_reference, make_step, run
 from tests.kernels.test_backends import CASES
 from transom.kernels.native import NativeAttention
-from transom.native.library import LEVELS, Library
+from transom.native.library import Library
 
 SEVERAL_CHUNKS = Case(streams=((4, 200), (1, 131), (30, 90)), heads=6, kv_heads=2, head_dim=64, window=100)
 
 
-@pytest.mark.parametrize("level", range(len(LEVELS)), ids=LEVELS)
-def test_every_instruction_set_matches_the_reference(native_library: Library, level: int) -> None:
-    if level > native_library.level:
-        pytest.skip(f"this processor has no {LEVELS[level]}")
+def test_every_instruction_set_matches_the_reference(library_of_level: Library) -> None:
     for case in (*CASES.values(), SEVERAL_CHUNKS, Case(streams=((2, 40),), head_dim=7)):
-        assert_matches_reference(NativeAttention(native_library, level), case)
+        assert_matches_reference(NativeAttention(library_of_level), case)
 
 
 @pytest.mark.parametrize("case", [SEVERAL_CHUNKS, Case(streams=((1, 70),), heads=5, kv_heads=5, head_dim=128)])

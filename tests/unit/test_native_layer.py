@@ -19,21 +19,14 @@ from transom.layers.native_ops import NativeOps
 from transom.layers.ops import WithOps
 from transom.layers.packed import MakeLinear
 from transom.layers.rotary import rotary_angles
-from transom.native.library import LEVELS, Library
+from transom.native.library import Library
 
 NUM_BLOCKS, FRAMES = 3, 4
 
 
-@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
-def level(request: pytest.FixtureRequest, native_library: Library) -> int:
-    if request.param > native_library.level:
-        pytest.skip(f"this processor has no {LEVELS[request.param]}")
-    return int(request.param)
-
-
-def int8_linear(library: Library, level: int, weight: torch.Tensor, bias: torch.Tensor | None) -> NativeInt8Linear:
+def int8_linear(library: Library, weight: torch.Tensor, bias: torch.Tensor | None) -> NativeInt8Linear:
     scale = weight.abs().amax(dim=1) / 127
-    return NativeInt8Linear(library, (weight / scale[:, None]).round().to(torch.int8), scale, bias, level)
+    return NativeInt8Linear(library, (weight / scale[:, None]).round().to(torch.int8), scale, bias)
 
 
 def packed_layers(config: ModelConfig, make_linear: MakeLinear, ops: NativeOps) -> list[Layer]:
@@ -48,18 +41,16 @@ def packed_layers(config: ModelConfig, make_linear: MakeLinear, ops: NativeOps) 
 @pytest.mark.parametrize("config", [whisper_config(), voxtral_config()], ids=["whisper", "voxtral"])
 @pytest.mark.parametrize("kind", ["float32", "int8"])
 @torch.no_grad()
-def test_halves_are_what_the_modules_compute(
-    config: ModelConfig, kind: str, level: int, native_library: Library
-) -> None:
+def test_halves_are_what_the_modules_compute(config: ModelConfig, kind: str, library_of_level: Library) -> None:
     make_linear: MakeLinear = (
-        partial(int8_linear, native_library, level)
+        partial(int8_linear, library_of_level)
         if kind == "int8"
-        else lambda weight, bias: NativeLinear(native_library, weight, bias, level)
+        else lambda weight, bias: NativeLinear(library_of_level, weight, bias)
     )
-    ops = NativeOps(native_library, level)
+    ops = NativeOps(library_of_level)
     generator = torch.Generator().manual_seed(0)
     for layer in packed_layers(config, make_linear, ops):
-        native = NativeLayer(native_library, layer, ops)
+        native = NativeLayer(library_of_level, layer, ops)
         size, attention = layer.attention_norm.weight.numel(), layer.attention
         x, addition, scale = torch.randn(3, NUM_BLOCKS, FRAMES, size, generator=generator)
         angles = rotary_angles(torch.arange(NUM_BLOCKS * FRAMES), attention.head_dim, 10_000.0, torch.float32)

@@ -7,7 +7,7 @@ import torch
 
 from transom.layers.linear import Int8Linear
 from transom.layers.native_linear import NativeInt8Linear
-from transom.native.library import LEVELS, Library
+from transom.native.library import Library
 from transom.weights.quantize import quantize_rows
 
 SHAPES = ((1, 1), (7, 5), (15, 16), (33, 77), (192, 192), (40, 1030))  # outputs, inputs
@@ -15,23 +15,13 @@ NUM_ROWS = (*range(1, 18), 33, 65)
 STEPS = 127
 
 
-@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
-def level(request: pytest.FixtureRequest, native_library: Library) -> int:
-    index: int = request.param
-    if index > native_library.level:
-        pytest.skip(f"this processor has no {LEVELS[index]}")
-    return index
-
-
 def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
-def layer_of(
-    library: Library, shape: tuple[int, int], level: int | None = None, *, with_bias: bool = True
-) -> NativeInt8Linear:
+def layer_of(library: Library, shape: tuple[int, int], *, with_bias: bool = True) -> NativeInt8Linear:
     bias = drawn(shape[0], seed=1) if with_bias else None
-    return NativeInt8Linear(library, *quantize_rows(drawn(*shape)), bias, level)
+    return NativeInt8Linear(library, *quantize_rows(drawn(*shape)), bias)
 
 
 def plain(x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
@@ -46,9 +36,9 @@ def plain(x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, bias: torc
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("with_bias", [True, False])
 def test_every_instruction_set_gives_the_bits_of_the_plain_reference(
-    shape: tuple[int, int], with_bias: bool, level: int, native_library: Library
+    shape: tuple[int, int], with_bias: bool, library_of_level: Library
 ) -> None:
-    layer = layer_of(native_library, shape, level, with_bias=with_bias)
+    layer = layer_of(library_of_level, shape, with_bias=with_bias)
     bias = drawn(shape[0], seed=1) if with_bias else None
     for num_rows in NUM_ROWS:
         x = drawn(num_rows, shape[1], seed=num_rows)
@@ -56,14 +46,14 @@ def test_every_instruction_set_gives_the_bits_of_the_plain_reference(
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_the_largest_sums_do_not_overflow(sign: int, level: int, native_library: Library) -> None:
+def test_the_largest_sums_do_not_overflow(sign: int, library_of_level: Library) -> None:
     weight = torch.full((16, 9216), 127 * sign, dtype=torch.int8)
-    layer = NativeInt8Linear(native_library, weight, torch.ones(16), None, level)
+    layer = NativeInt8Linear(library_of_level, weight, torch.ones(16), None)
     assert torch.equal(layer(torch.ones(5, 9216)), torch.full((5, 16), float(127 * 127 * 9216)) * sign * (1 / STEPS))
 
 
-def test_a_row_is_the_same_alone_and_beside_loud_ones(level: int, native_library: Library) -> None:
-    layer = layer_of(native_library, (33, 77), level)
+def test_a_row_is_the_same_alone_and_beside_loud_ones(library_of_level: Library) -> None:
+    layer = layer_of(library_of_level, (33, 77))
     x = drawn(70, 77)
     together = layer(x)
     for index in range(len(x)):
@@ -74,9 +64,9 @@ def test_a_row_is_the_same_alone_and_beside_loud_ones(level: int, native_library
 
 @pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_not_finite_is_nan_in_its_own_row_and_silence_is_the_bias(
-    bad: float, level: int, native_library: Library
+    bad: float, library_of_level: Library
 ) -> None:
-    layer = layer_of(native_library, (33, 77), level)
+    layer = layer_of(library_of_level, (33, 77))
     x = drawn(3, 77)
     x[0] = 0
     x[2, 76] = bad
@@ -86,8 +76,8 @@ def test_what_is_not_finite_is_nan_in_its_own_row_and_silence_is_the_bias(
     assert found[2].isnan().all()
 
 
-def test_the_tiniest_and_the_largest_numbers_are_quantised_like_others(level: int, native_library: Library) -> None:
-    layer = layer_of(native_library, (33, 77), level, with_bias=False)
+def test_the_tiniest_and_the_largest_numbers_are_quantised_like_others(library_of_level: Library) -> None:
+    layer = layer_of(library_of_level, (33, 77), with_bias=False)
     x = drawn(1, 77)
     for power in (-90, 100):
         scaled = layer(x * 2.0**power)
@@ -121,8 +111,12 @@ def test_it_is_torchs_layer_up_to_the_rounding_of_a_step(native_library: Library
     assert float((found - exact).norm() / exact.norm()) < 1.1 * float((torchs - exact).norm() / exact.norm())
 
 
-def test_other_inputs_than_it_was_made_for_are_refused(native_library: Library) -> None:
-    layer = layer_of(native_library, (33, 77))
-    for wrong in (torch.zeros(2, 76), torch.zeros(2, 77, dtype=torch.float64), torch.zeros(2, 77, device="meta")):
-        with pytest.raises(TypeError, match="expects float32"):
-            layer(wrong)
+@pytest.mark.parametrize("wrong", [torch.zeros(2, 77, dtype=torch.float64), torch.zeros(2, 77, device="meta")])
+def test_other_inputs_than_float32_on_the_cpu_are_refused(native_library: Library, wrong: torch.Tensor) -> None:
+    with pytest.raises(TypeError, match="expects float32"):
+        layer_of(native_library, (33, 77))(wrong)
+
+
+def test_inputs_of_another_size_are_refused(native_library: Library) -> None:
+    with pytest.raises(ValueError, match="77"):
+        layer_of(native_library, (33, 77))(torch.zeros(2, 76))

@@ -14,21 +14,14 @@ from transom.layers.native_ops import NativeOps
 from transom.layers.norm import RMSNorm
 from transom.layers.ops import NOT_FINITE, Norm, TorchOps
 from transom.layers.rotary import rotary_angles
-from transom.native.library import LEVELS, Library
+from transom.native.library import Library
 
 RTOL, ATOL = 2e-6, 1e-6
 
 
-@pytest.fixture(params=range(len(LEVELS)), ids=LEVELS)
-def level(request: pytest.FixtureRequest, native_library: Library) -> int:
-    if request.param > native_library.level:
-        pytest.skip(f"this processor has no {LEVELS[request.param]}")
-    return int(request.param)
-
-
 @pytest.fixture
-def ops(native_library: Library, level: int) -> NativeOps:
-    return NativeOps(native_library, level)
+def ops(library_of_level: Library) -> NativeOps:
+    return NativeOps(library_of_level)
 
 
 def random_norm(kind: type[Norm], size: int) -> Norm:
@@ -102,11 +95,16 @@ def test_what_is_not_finite_stays_so(ops: NativeOps) -> None:
         assert output.isfinite().all(dim=1).tolist() == [True, False, True]
 
 
+def test_a_sum_of_different_shapes_is_refused(native_library: Library) -> None:
+    with pytest.raises(ValueError, match="same shape"):
+        NativeOps(native_library).add_norm(torch.zeros(3, 8), torch.zeros(8), nn.LayerNorm(8))
+
+
 @pytest.mark.parametrize(("outputs", "inputs"), [(1152, 384), (754, 37), (3, 5)])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_products(native_library: Library, level: int, outputs: int, inputs: int, has_bias: bool) -> None:
+def test_products(library_of_level: Library, outputs: int, inputs: int, has_bias: bool) -> None:
     weight, bias = torch.randn(outputs, inputs), torch.randn(outputs) if has_bias else None
-    linear = NativeLinear(native_library, weight, bias, level)
+    linear = NativeLinear(library_of_level, weight, bias)
     x = torch.randn(17, inputs)
     together = linear(x)
     wanted = F.linear(x.double(), weight.double(), None if bias is None else bias.double())

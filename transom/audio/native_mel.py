@@ -15,7 +15,7 @@ import torch
 from transom.audio.mel import LOG_RANGE, MIN_POWER, slaney_mel_matrix
 from transom.config import AudioConfig
 from transom.layers.native_float import NativeLinear
-from transom.native.library import INT, INT64, POINTER, Library
+from transom.native.library import INT, INT64, POINTER, Library, as_floats
 
 
 class _LogMel(ctypes.Structure):
@@ -31,14 +31,13 @@ class _LogMel(ctypes.Structure):
 class NativeLogMel:
     """Log-mel frames of windows of samples. Stateless."""
 
-    def __init__(self, config: AudioConfig, library: Library, level: int | None = None) -> None:
-        """``level`` as in ``LEVELS``, the processor's best if None."""
+    def __init__(self, config: AudioConfig, library: Library) -> None:
         self.config = config
-        self._level = library.level if level is None else level
+        self._level = library.level
         half = config.n_fft // 2
         angles = 2 * np.pi / config.n_fft * np.outer(np.arange(half + 1), np.arange(half + 1))
         self._cosines, self._sines = (
-            NativeLinear(library, torch.from_numpy(matrix).float(), None, self._level)
+            NativeLinear(library, torch.from_numpy(matrix).float(), None)
             for matrix in (np.cos(angles), np.sin(angles[:, 1:half]))
         )
         filters = slaney_mel_matrix(config.num_mel_bins, config.n_fft, config.sample_rate).T
@@ -68,7 +67,7 @@ class NativeLogMel:
 
     def __call__(self, samples: torch.Tensor) -> torch.Tensor:
         """Frames of ``samples`` float32 [W, N], N >= n_fft: [W, (N - 240) // 160, M]."""
-        samples = samples.contiguous()
+        samples = as_floats(samples)
         num_windows, num_samples = samples.shape
         config = self.config
         num_frames = (num_samples - config.n_fft) // config.hop_length + 1

@@ -38,9 +38,9 @@ class NativeAttention:
     name = "native"
     supported_block_sizes: tuple[BlockSize, ...] = (MultipleOf(16),)
 
-    def __init__(self, library: Library, level: int | None = None, num_threads: int | None = None) -> None:
-        """``level`` as in ``LEVELS``, the processor's best if None; as many threads as torch has if None."""
-        self._level = library.level if level is None else level
+    def __init__(self, library: Library, num_threads: int | None = None) -> None:
+        """As many threads as torch has if ``num_threads`` is None."""
+        self._level = library.level
         self._num_threads = torch.get_num_threads() if num_threads is None else num_threads
         self._known: dict[PagedKV, _Attention] = {}
         self._attend = library.function("transom_attend", POINTER, INT, INT)
@@ -94,11 +94,18 @@ def _with_whole_rows(rows: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 def _pages(cache: PagedKV) -> _Attention:
     """Where one layer's pages are."""
     _, block_rows, num_kv_heads, head_dim = cache.keys.shape
+    _require_alike(cache.keys, cache.values, (head_dim, 1))
     step = _Attention(keys=cache.keys.data_ptr(), values=cache.values.data_ptr())
     step.kind, step.block_rows = KINDS[cache.keys.dtype], block_rows
     step.num_kv_heads, step.head_dim = num_kv_heads, head_dim
     step.page_stride, step.row_stride = cache.keys.stride()[:2]
     if cache.key_scales is not None and cache.value_scales is not None:
+        _require_alike(cache.key_scales, cache.value_scales, (1,))
         step.key_scales, step.value_scales = cache.key_scales.data_ptr(), cache.value_scales.data_ptr()
         step.scale_page_stride, step.scale_row_stride = cache.key_scales.stride()[:2]
     return step
+
+
+def _require_alike(keys: torch.Tensor, values: torch.Tensor, row_stride: tuple[int, ...]) -> None:
+    if keys.stride() != values.stride() or keys.stride()[2:] != row_stride:
+        raise ValueError("keys and values must be strided alike, the heads of a row one after the other")

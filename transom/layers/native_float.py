@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transom.native.library import INT, INT64, POINTER, Library
+from transom.native.library import INT, INT64, POINTER, Library, as_floats
 
 
 class _Matrix(ctypes.Structure):
@@ -26,12 +26,10 @@ class _Matrix(ctypes.Structure):
 class NativeLinear(nn.Module):
     """x W^T + b. ``address`` is that of its ``struct matrix``, for other functions of the library."""
 
-    def __init__(
-        self, library: Library, weight: torch.Tensor, bias: torch.Tensor | None, level: int | None = None
-    ) -> None:
-        """``weight`` [N, K] and ``bias`` [N], float32; ``level`` as in ``LEVELS``, the processor's best if None."""
+    def __init__(self, library: Library, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        """``weight`` [N, K] and ``bias`` [N], float32."""
         super().__init__()
-        self._level = library.level if level is None else level
+        self._level = library.level
         self._outputs, self.num_inputs = weight.shape
         panel = library.function("transom_linear_panel", INT, returns=INT64)(self._level)
         padded = F.pad(weight.detach(), (0, 0, 0, -self._outputs % panel))
@@ -48,10 +46,10 @@ class NativeLinear(nn.Module):
         self._num_threads = torch.get_num_threads()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float32 [..., K] -> [..., N]."""
-        if x.dtype != torch.float32 or x.shape[-1] != self.num_inputs:
-            raise TypeError(f"expects float32 [..., {self.num_inputs}], not {x.dtype} {list(x.shape)}")
-        x = x.contiguous()
+        """Float32 [..., K] on the CPU -> [..., N]. Raises TypeError or ValueError for anything else."""
+        x = as_floats(x)
+        if x.shape[-1] != self.num_inputs:
+            raise ValueError(f"expects [..., {self.num_inputs}], not {list(x.shape)}")
         output = x.new_empty((*x.shape[:-1], self._outputs))
         self._multiply(
             self.address,

@@ -17,7 +17,7 @@ from transom.layers.native_float import NativeLinear
 from transom.layers.native_linear import NativeInt8Linear
 from transom.layers.native_ops import NativeOps
 from transom.layers.rotary import RotaryAngles
-from transom.native.library import INT, INT64, POINTER, Library
+from transom.native.library import INT, INT64, POINTER, Library, as_floats
 
 
 class _Product(ctypes.Structure):
@@ -71,10 +71,10 @@ class NativeLayer:
 
     def head(self, x: torch.Tensor, addition: torch.Tensor | None, angles: RotaryAngles | None) -> Head:
         """The sum of ``x`` and ``addition`` [..., D], and its queries [N, H, K], keys and values [N, G, K]."""
-        total = x = _checked(x)
+        total = x = as_floats(x)
         num_rows = x.numel() // self._size
         if addition is not None:
-            addition = _checked(addition)
+            addition = as_floats(addition)
             total = torch.empty_like(x)
         heads = x.new_empty((num_rows, sum(self._split), self._head_dim))
         scratch = x.new_empty(num_rows * self._size)
@@ -98,8 +98,8 @@ class NativeLayer:
         self, x: torch.Tensor, attended: torch.Tensor, scale: torch.Tensor | None = None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The residual ``x`` [..., D] with what was attended to [N, H K]; and what feed-forward adds to it."""
-        x, attended = _checked(x), _checked(attended)
-        scale = None if scale is None else _checked(scale)
+        x, attended = as_floats(x), as_floats(attended)
+        scale = None if scale is None else as_floats(scale)
         num_rows = x.numel() // self._size
         total, output = torch.empty_like(x), torch.empty_like(x)
         scratch = x.new_empty(num_rows * self._tail_scratch)
@@ -116,13 +116,6 @@ class NativeLayer:
         if failed:
             raise MemoryError(f"no memory for the rounded inputs of {num_rows} rows")
         return total, output
-
-
-def _checked(x: torch.Tensor) -> torch.Tensor:
-    """``x`` in one piece. Raises TypeError unless it is float32."""
-    if x.dtype != torch.float32:
-        raise TypeError(f"expects float32, not {x.dtype}")
-    return x.contiguous()
 
 
 def _linear(linear: nn.Module | None) -> NativeLinear | NativeInt8Linear:

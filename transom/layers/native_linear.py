@@ -14,7 +14,7 @@ import ctypes
 import torch
 from torch import nn
 
-from transom.native.library import INT, INT64, POINTER, Library
+from transom.native.library import INT, INT64, POINTER, Library, as_floats
 
 MAX_INPUTS = (2**31 - 1) // (255 * 127)
 
@@ -36,14 +36,9 @@ class NativeInt8Linear(nn.Module):
     """x W^T + b with W in 8 bits and a scale an output. ``address`` is that of its ``struct int8_matrix``."""
 
     def __init__(
-        self,
-        library: Library,
-        weight: torch.Tensor,
-        scale: torch.Tensor,
-        bias: torch.Tensor | None,
-        level: int | None = None,
+        self, library: Library, weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None
     ) -> None:
-        """``weight`` int8 [N, K] from -127 to 127, ``scale`` and ``bias`` float32 [N]; ``level`` as in ``LEVELS``."""
+        """``weight`` int8 [N, K] from -127 to 127, ``scale`` and ``bias`` float32 [N]."""
         super().__init__()
         self._outputs, self.num_inputs = weight.shape
         assert self.num_inputs <= MAX_INPUTS, "sums of products would not fit into 32 bits"
@@ -60,17 +55,17 @@ class NativeInt8Linear(nn.Module):
             None if self._bias is None else self._bias.data_ptr(),
             self._outputs,
             self.num_inputs,
-            library.level if level is None else level,
+            library.level,
         )
         self.address = ctypes.addressof(self._matrix)
         self._multiply = library.function("transom_int8_linear", POINTER, POINTER, POINTER, INT64, INT, returns=INT)
         self._num_threads = torch.get_num_threads()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float32 [..., K] on the CPU -> [..., N]. Raises TypeError or MemoryError."""
-        if x.dtype != torch.float32 or not x.is_cpu or x.shape[-1] != self.num_inputs:
-            raise TypeError(f"expects float32 [..., {self.num_inputs}] on the CPU, not {x.dtype} {list(x.shape)}")
-        x = x.contiguous()
+        """Float32 [..., K] on the CPU -> [..., N]. Raises TypeError or ValueError for anything else; MemoryError."""
+        x = as_floats(x)
+        if x.shape[-1] != self.num_inputs:
+            raise ValueError(f"expects [..., {self.num_inputs}], not {list(x.shape)}")
         output = x.new_empty((*x.shape[:-1], self._outputs))
         num_rows = output.numel() // self._outputs
         if self._multiply(self.address, x.data_ptr(), output.data_ptr(), num_rows, self._num_threads):

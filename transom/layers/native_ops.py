@@ -14,7 +14,7 @@ from torch import nn
 
 from transom.layers.ops import Norm
 from transom.layers.rotary import RotaryAngles
-from transom.native.library import INT, INT64, POINTER, Library
+from transom.native.library import INT, INT64, POINTER, Library, as_floats
 
 
 class _NormPointers(ctypes.Structure):
@@ -33,10 +33,10 @@ class _Norm:
 
 
 class NativeOps:
-    """One for a model; ``level`` as in ``LEVELS``, the processor's best if None."""
+    """One for a model. Raises TypeError for tensors that are not float32 on the CPU."""
 
-    def __init__(self, library: Library, level: int | None = None) -> None:
-        self.level = library.level if level is None else level
+    def __init__(self, library: Library) -> None:
+        self.level = library.level
         self._norms: dict[nn.Module, _Norm] = {}
         pointers = (POINTER,) * 6
         self._add_norm = library.function("transom_add_norm", *pointers, INT64, INT)
@@ -50,13 +50,15 @@ class NativeOps:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The sum of ``x`` and what is added, and that sum normalised and times ``scale``; all [..., D]."""
         known = self._known(norm)
-        total = x = x.contiguous()
+        total = x = as_floats(x)
         output = torch.empty_like(x)
         if addition is not None:
-            addition = addition.contiguous()
+            addition = as_floats(addition)
             total = torch.empty_like(x)
         if scale is not None:
-            scale = scale.contiguous()
+            scale = as_floats(scale)
+        if any(other is not None and other.shape != x.shape for other in (addition, scale)):
+            raise ValueError(f"what is added to {list(x.shape)} or multiplied with it must have the same shape")
         self._add_norm(
             known.address,
             x.data_ptr(),
@@ -71,13 +73,13 @@ class NativeOps:
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
         """The exact (erf) GELU, in place if ``x`` is in one piece."""
-        x = x.contiguous()
+        x = as_floats(x)
         self._gelu(x.data_ptr(), x.numel(), self.level)
         return x
 
     def gated(self, joint: torch.Tensor) -> torch.Tensor:
         """silu(gate) * up of ``joint`` [..., 2 D], gates first: [..., D]."""
-        joint = joint.contiguous()
+        joint = as_floats(joint)
         size = joint.shape[-1] // 2
         output = joint.new_empty((*joint.shape[:-1], size))
         self._gated(joint.data_ptr(), output.data_ptr(), output.numel() // size, size, self.level)
@@ -91,15 +93,15 @@ class NativeOps:
         rows, _, head_dim = queries.shape
         turned = []
         for x in (queries, keys):
-            if x.stride(2) != 1 or x.stride(1) != head_dim:
-                x = x.contiguous()
+            if x.dtype != torch.float32 or x.stride(2) != 1 or x.stride(1) != head_dim:
+                x = as_floats(x)
             self._rotate(x.data_ptr(), x.stride(0), rows, x.shape[1], head_dim, cos, sin, self.level)
             turned.append(x)
         return turned[0], turned[1]
 
     def choose(self, logits: torch.Tensor) -> torch.Tensor:
         """The largest of [N, V], int64 [N]; NOT_FINITE for a row with a number that is not finite."""
-        logits = logits.contiguous()
+        logits = as_floats(logits)
         chosen = torch.empty(len(logits), dtype=torch.int64)
         self._choose(logits.data_ptr(), *logits.shape, chosen.data_ptr())
         return chosen

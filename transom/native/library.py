@@ -2,11 +2,12 @@
 
 A kernel's module takes its C functions from a :class:`Library` with their argument types, once, and calls them with
 ``tensor.data_ptr()`` and sizes. ctypes lets go of the interpreter's lock meanwhile. Contiguity, dtypes and shapes are
-the caller's to check: C sees pointers only.
+the caller's to check: C sees pointers only (see :func:`as_floats`).
 """
 
 from __future__ import annotations
 
+import copy
 import ctypes
 from collections.abc import Callable
 from functools import cache
@@ -28,7 +29,7 @@ FLOAT = ctypes.c_float
 
 
 class Library:
-    """A loaded library. ``level`` is the processor's best, an index of ``LEVELS``, for functions that ask for it."""
+    """A loaded library. ``level``, an index of ``LEVELS``, is for functions that ask for it: the processor's best."""
 
     def __init__(self, path: Path) -> None:
         """Raises ConfigError if the file cannot be loaded."""
@@ -46,6 +47,12 @@ class Library:
         function.restype = returns
         return function  # type: ignore[no-any-return]
 
+    def at(self, level: int) -> Library:
+        """The same library with the kernels of another level, which must not be above the processor's."""
+        other = copy.copy(self)
+        other.level = level
+        return other
+
     def can_run_threads(self) -> bool:
         """Whether it shares torch's threads; built by another compiler than GCC it may run one alone."""
         team: int = self.function("transom_team", INT, returns=INT)(2)
@@ -56,6 +63,13 @@ class Library:
         """For logs: instruction set and threads."""
         threads = torch.get_num_threads() if self.can_run_threads() else 1
         return f"native kernels ({LEVELS[self.level]}, {threads} threads)"
+
+
+def as_floats(x: torch.Tensor) -> torch.Tensor:
+    """``x`` in one piece, for C to read. Raises TypeError unless it is float32 on the CPU."""
+    if x.dtype != torch.float32 or not x.is_cpu:
+        raise TypeError(f"expects float32 on the CPU, not {x.dtype} on {x.device}")
+    return x.contiguous()
 
 
 def load(folder: Path | None = None) -> Library | None:
