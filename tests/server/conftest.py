@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -54,6 +55,16 @@ def running(engine: Engine, settings: ServerSettings, resume: ResumeStore | None
         yield RunningServer(engine, url_of(listener), listener.getsockname()[1], stop)
     finally:
         stop()
+
+
+@pytest.fixture(autouse=True)
+def restore_logging() -> Iterator[None]:
+    """A command that a test runs in this process sends the logs to a stream that is closed after the test."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture

@@ -5,20 +5,10 @@ from __future__ import annotations
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 
 from transom.server.logs import JsonFormatter, SessionLog, TextFormatter, configure_logs
-
-
-@pytest.fixture
-def restore_logging() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def write(formatter: logging.Formatter, log: SessionLog, message: str, **options: object) -> str:
@@ -91,7 +81,6 @@ def write_told(log: SessionLog) -> str:
     return stream.getvalue()
 
 
-@pytest.mark.usefixtures("restore_logging")
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
 def test_libraries_that_write_urls_and_frames_are_held_back(level: str) -> None:
     configure_logs(level, "text")

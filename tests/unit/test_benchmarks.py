@@ -86,7 +86,7 @@ def test_the_small_random_model_is_as_large_as_the_bundled_one() -> None:
 
 
 def test_a_table_of_steps_compares_with_lockstep_and_with_one_stream_after_the_other() -> None:
-    rows = [step.Row("transom int8", 4, 2.0, 1.25), step.Row("transformers float32", 1, 6.0, 3.0)]
+    rows = [step.Row("transom torch int8", 4, 2.0, 1.25), step.Row("transformers float32", 1, 6.0, 3.0)]
     rows.append(step.Row("transformers float32", 4, 10.0, 3.0))
     assert step.table(rows, ["float32"]).splitlines()[1].split()[-4:] == ["2.00", "1.25", "5.00", "12.00"]
 
@@ -114,8 +114,8 @@ def test_each_contender_steps_on_the_same_weights(tmp_path: Path) -> None:
     args = step.parse([*arguments, "--transom", "float32,int8", "--transformers", "float32"])
     rows = step.run(args, tmp_path)
     assert [row.contender for row in rows] == [
-        "transom float32",
-        "transom int8",
+        "transom torch float32",
+        "transom torch int8",
         "transformers float32",
         f"{step.LINEAR} float32",
     ]
