@@ -72,7 +72,7 @@ def losses(
     total = config.ctc * parts["ctc"] + config.decoder * decoder
     parts |= {"decoder": decoder} | accuracy
     is_taught = trains_encoder and config.distillation > 0 and step < config.distillation_until
-    if feature_norm is not None and is_taught and batch.has_features.any():
+    if feature_norm is not None and is_taught and batch.features.shape[-1]:
         parts["distillation"] = distillation_loss(frames, batch, feature_norm)
         total = total + config.distillation * parts["distillation"]
     return Losses(total, {name: value.detach() for name, value in parts.items()})
@@ -102,20 +102,27 @@ def ctc_loss(log_probabilities: torch.Tensor, batch: Batch, blank: int) -> torch
 def decoder_loss(
     logits: torch.Tensor, targets: torch.Tensor, pad_weight: float, pieces: Pieces
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Weighted mean over targets [S, N] that count, logits [S, N, V]; and how many pieces and pads are right."""
-    counts = targets != IGNORED
-    logits, targets = logits[counts], targets[counts]
+    """Weighted mean over targets [S, N] that count, logits [S, N, V]; and how many pieces and pads are right.
+
+    Masks, not selections: those would make the host wait for the GPU.
+    """
+    logits, targets = logits.flatten(0, 1), targets.flatten()
     is_pad = targets == pieces.tokenizer.streaming_pad
-    weights = torch.where(is_pad, pad_weight, 1.0)
-    loss = (F.cross_entropy(logits, targets, reduction="none") * weights).sum() / weights.sum()
-    is_right = (logits.argmax(dim=-1) == targets).float()
+    weights = torch.where(is_pad, pad_weight, 1.0) * (targets != IGNORED)
+    each = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)
+    is_right = logits.argmax(dim=-1) == targets
     is_piece = targets >= pieces.first_id
-    accuracy = {"piece_accuracy": is_right[is_piece].mean(), "pad_accuracy": is_right[is_pad].mean()}
-    return loss, accuracy
+    accuracy = {"piece_accuracy": _share(is_right, is_piece), "pad_accuracy": _share(is_right, is_pad)}
+    return (each * weights).sum() / weights.sum(), accuracy
+
+
+def _share(is_hit: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
+    return (is_hit & among).sum() / among.sum().clamp_min(1)
 
 
 def distillation_loss(frames: torch.Tensor, batch: Batch, feature_norm: torch.Tensor) -> torch.Tensor:
     """Distance of frames [S, T, D] from the teacher's features, each dimension in its own deviations."""
     mean, deviation = feature_norm
-    heard = batch.has_features
-    return F.smooth_l1_loss(((frames - mean) / deviation)[heard], ((batch.features - mean) / deviation)[heard])
+    wanted = torch.where(batch.has_features[..., None], batch.features, frames.detach())
+    distance = F.smooth_l1_loss((frames - mean) / deviation, (wanted - mean) / deviation, reduction="sum")
+    return distance / (batch.has_features.sum() * frames.shape[-1]).clamp_min(1)

@@ -13,24 +13,27 @@ from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
+
 METRICS_FILE, VALIDATION_FILE, PLOT_FILE = "metrics.csv", "validation.csv", "learning.png"
+NOT_DRAWN = ("gradient", "invented words", "rate", "times real time", "waiting for batches")
 KEYS = ("step", "audio_h", "training_h")
 
 
 class Means:
-    """Running means, emptied when they are read."""
+    """Running means, emptied when they are read: only then does the host wait for the device."""
 
     def __init__(self) -> None:
-        self._values: dict[str, list[float]] = defaultdict(list)
+        self._values: dict[str, list[torch.Tensor]] = defaultdict(list)
 
-    def add(self, values: Mapping[str, float]) -> None:
-        """Add one step's values."""
+    def add(self, values: Mapping[str, torch.Tensor]) -> None:
+        """Add one step's values, scalars."""
         for name, value in values.items():
             self._values[name].append(value)
 
     def take(self) -> dict[str, float]:
         """The means since the last time."""
-        means = {name: sum(values) / len(values) for name, values in self._values.items()}
+        means = {name: float(torch.stack(values).mean()) for name, values in self._values.items()}
         self._values.clear()
         return means
 
@@ -69,7 +72,7 @@ def plot(run: Path) -> Path:
         if not (run / name).exists():
             continue
         for curve, (steps, values) in read_curves(run / name).items():
-            if curve not in ("gradient", "invented words", "rate"):
+            if curve not in NOT_DRAWN:
                 axis.plot(steps, values, marker=".", label=curve)
         axis.set_ylabel(label)
         axis.legend()

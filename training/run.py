@@ -70,12 +70,24 @@ class Run:
         self.model.load_state_dict(dict(tensors), strict=False)
         self.average = self._copied_weights()
 
-    def step(self, batch: Batch) -> dict[str, float]:
-        """Learn from one batch; returns the parts of the loss. A loss that is not finite is not learnt from."""
+    def continue_from(self, path: Path) -> None:
+        """Go on from a checkpoint's averaged weights with a new optimizer. Raises WeightsError."""
+        saved = Checkpoint.load(path)
+        self._check_family(saved, path)
+        self.model.load_state_dict(saved.average)
+        self.average = self._copied_weights()
+        self.progress = replace(saved.progress, best_error_rate=None, decay=None, fresh_since=saved.progress.step)
+        self.feature_norm = None if saved.feature_norm is None else saved.feature_norm.float().to(self.device)
+
+    def step(self, batch: Batch, level: float | None = None) -> dict[str, torch.Tensor]:
+        """Learn from one batch, at ``level`` of the rates or as the schedule says; returns the parts of the loss.
+
+        What is not finite is not learnt from. Nothing here makes the host wait for a GPU.
+        """
         config, number = self.config, self.progress.step
         torch.manual_seed(config.seed * 1_000_003 + number)
         self.model.train()
-        self._set_rates(number)
+        self._set_rates(number, self.planned_level(number) if level is None else level)
         self.optimizer.zero_grad(set_to_none=True)
         result = losses(
             self.model,
@@ -87,15 +99,19 @@ class Run:
             trains_encoder=number >= config.schedule.frozen_steps,
             bfloat16=config.bfloat16,
         )
-        parts = dict(result.parts)
-        if torch.isfinite(result.total):
-            result.total.backward()  # type: ignore[no-untyped-call]
-            trained = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
-            parts["gradient"] = nn.utils.clip_grad_norm_(trained, config.clip)
-            self.optimizer.step()
+        result.total.backward()  # type: ignore[no-untyped-call]
+        trained = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
+        gradient = nn.utils.clip_grad_norm_(trained, config.clip)
+        self._optimizer_step(gradient)
         self._update_average(number + 1)
         self.progress = replace(self.progress, step=number + 1, audio_s=self.progress.audio_s + batch.seconds)
-        return {name: float(value) for name, value in parts.items()}
+        return {**result.parts, "gradient": gradient}
+
+    def _optimizer_step(self, gradient: torch.Tensor) -> None:
+        """The fused kernels look at ``found_inf`` themselves, as they do for torch's gradient scaler."""
+        self.optimizer.found_inf = (~torch.isfinite(gradient)).float()  # type: ignore[attr-defined]
+        self.optimizer.grad_scale = None  # type: ignore[attr-defined]
+        self.optimizer.step()
 
     @property
     def ends_cycle(self) -> bool:
@@ -119,13 +135,16 @@ class Run:
         saved = Checkpoint.load(path)
         if saved.weights is None or saved.optimizer is None:
             raise WeightsError(f"{path} holds averaged weights only; resume from last.pt")
-        if saved.model.encoder != self.model.config.encoder:
-            raise WeightsError(f"{path} is of another encoder than the one that was asked for; use its own preset")
+        self._check_family(saved, path)
         self.model.load_state_dict(saved.weights)
         self.average = {name: tensor.to(self.device).clone() for name, tensor in saved.average.items()}
         self._load_optimizer(saved.optimizer)
         self.progress = saved.progress
         self.feature_norm = None if saved.feature_norm is None else saved.feature_norm.to(self.device)
+
+    def _check_family(self, saved: Checkpoint, path: Path) -> None:
+        if saved.model.encoder != self.model.config.encoder:
+            raise WeightsError(f"{path} is of another encoder than the one that was asked for; use its own preset")
 
     @contextmanager
     def averaged(self) -> Iterator[StreamModel]:
@@ -142,8 +161,13 @@ class Run:
     def _copied_weights(self) -> Tensors:
         return {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
-    def _set_rates(self, number: int) -> None:
-        factor = rate_factor(self.config.schedule, number, self.progress.decay)
+    def planned_level(self, number: int) -> float:
+        """What the schedule multiplies the rates of a step by; a new optimizer warms up."""
+        schedule, progress = self.config.schedule, self.progress
+        level = rate_factor(schedule, number, progress.decay)
+        return min(level, (number - progress.fresh_since + 1) / schedule.warm_up)
+
+    def _set_rates(self, number: int, factor: float) -> None:
         for group, settings in zip(self.groups, self.optimizer.param_groups, strict=True):
             is_encoder = group.name != "rest"
             settings["lr"] = group.rate * factor * (encoder_factor(self.config.schedule, number) if is_encoder else 1)

@@ -6,7 +6,7 @@ at any time goes through several cycles; each ends in a model worth having.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,27 @@ class ScheduleConfig:
     cycles: tuple[int, ...] = (3600, 9000, 17_000, 30_000, 50_000)
     decay_part: float = 0.3
     floor: float = 0.02
+
+
+@dataclass(frozen=True)
+class TimedCycle:
+    """One cycle between two times of a monotonic clock: its decay ends in time on any machine."""
+
+    start_s: float
+    end_s: float
+    warm_up_part: float = 0.02
+    decay_part: float = 0.4
+    floor: float = 0.02
+
+    def factor(self, now_s: float) -> float:
+        """What all rates are multiplied by at a time."""
+        part = (now_s - self.start_s) / max(1e-9, self.end_s - self.start_s)
+        return max(self.floor, min(1.0, part / self.warm_up_part, (1 - part) / self.decay_part))
+
+
+def scaled(config: ScheduleConfig, scale: float) -> ScheduleConfig:
+    """The same with all rates multiplied."""
+    return replace(config, rate=config.rate * scale, encoder_rate=config.encoder_rate * scale)
 
 
 def rate_factor(config: ScheduleConfig, step: int, asked: tuple[int, int] | None = None) -> float:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,16 +32,21 @@ from training.augment import (
 from training.pieces import Pieces
 from training.shards import FRAME_MS, Frames, Utterance, load, split_long
 from training.sources import shares
+from transom.errors import AudioError
 
 FRAMES_PER_TOKEN = 8
 TOKEN_MS = 80
 IGNORED = -100
+ON_HOST = ("num_labels", "num_steps")
 MAX_WORDS_PER_SECOND = 5.2  # a faster speaker leaves no token for a word's pieces
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """What streams are made of; shares are per second of audio, lengths in seconds, one drawn for each step."""
+    """What streams are made of; shares are per second of audio, lengths in seconds, one drawn for each step.
+
+    Without ``has_teacher`` its features are not read: most of a batch's bytes.
+    """
 
     seconds_per_step: float = 64.0
     lengths_s: tuple[int, ...] = (12, 16, 20, 24, 32)
@@ -50,6 +56,7 @@ class DataConfig:
     jitter_ms: float = 35.0
     one_delay_until: int = 1300
     two_delays_until: int = 2000
+    has_teacher: bool = True
     seed: int = 1
 
 
@@ -72,9 +79,19 @@ class Batch:
     seconds: float
 
     def to(self, device: torch.device) -> Batch:
-        """The same on a device."""
-        tensors = {part.name: getattr(self, part.name) for part in fields(self) if part.name != "seconds"}
-        return replace(self, **{name: tensor.to(device, non_blocking=True) for name, tensor in tensors.items()})
+        """The same on a device, but for the lengths that CTC wants on the host."""
+        moved: dict[str, Any] = {
+            name: tensor.to(device, non_blocking=True) for name, tensor in self._tensors() if name not in ON_HOST
+        }
+        return replace(self, **moved)
+
+    def pin_memory(self) -> Batch:
+        """The same in memory that a GPU can copy from while it computes; a DataLoader calls it."""
+        pinned: dict[str, Any] = {name: tensor.pin_memory() for name, tensor in self._tensors()}
+        return replace(self, **pinned)
+
+    def _tensors(self) -> list[tuple[str, torch.Tensor]]:
+        return [(part.name, getattr(self, part.name)) for part in fields(self) if part.name != "seconds"]
 
 
 @dataclass(frozen=True)
@@ -123,7 +140,7 @@ class Pools:
     """Utterances that may be drawn, by set."""
 
     def __init__(self, folder: Path, config: DataConfig, max_frames: int = 1400) -> None:
-        self._pools = [pool for name in config.shares if (pool := _usable(folder, name, max_frames))]
+        self._pools = [pool for name in config.shares if (pool := _usable(folder, name, max_frames, config))]
         means = [np.mean([one.num_frames for one in pool]) for pool in self._pools]
         wanted = [config.shares[pool[0].source] for pool in self._pools]
         chances = np.array(wanted) / np.array(means)
@@ -140,10 +157,12 @@ class Pools:
         return pool[int(generator.integers(len(pool)))]
 
 
-def _usable(folder: Path, name: str, max_frames: int) -> list[Utterance]:
+def _usable(folder: Path, name: str, max_frames: int, config: DataConfig) -> list[Utterance]:
+    if not (folder / f"{name}.idx").is_file():
+        raise AudioError(f"{folder} has no set {name!r}; run training.data, or training.pack unpack")
     parts = [part for whole in load(folder, name) for part in split_long(whole)]
     return [
-        part
+        part if config.has_teacher else replace(part, feature_size=0)
         for part in parts
         if part.words
         and len(part.ends_ms) == len(part.words)

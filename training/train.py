@@ -5,7 +5,8 @@
 RUN gets ``last.pt`` (every few minutes and at every stop; ``last.previous`` is the one before), ``best.pt``
 (lowest validation error at 960 ms) and ``final-STEP.pt`` at the end of every cycle, ``metrics.csv`` and
 ``validation.csv``. The same command resumes from ``last.pt``, to the step. SIGINT or SIGTERM saves and ends it;
-SIGSTOP and SIGCONT pause it. ``--decay N`` begins the decay of this cycle now, over N steps.
+SIGSTOP and SIGCONT pause it. ``--decay N`` begins the decay of this cycle now, over N steps. ``--minutes N`` is one
+cycle by the clock, everything included, instead. ``--from`` starts from a checkpoint's averaged weights.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from training.metrics import METRICS_FILE, VALIDATION_FILE, Means, append_rows
 from training.pieces import Pieces
 from training.presets import PRESETS
 from training.run import Run, TrainConfig
-from training.schedule import ScheduleConfig, rate_factor
+from training.schedule import ScheduleConfig, TimedCycle, scaled
 from training.shards import Utterance
 from training.streams import Batch, DataConfig, Pools, StepBatches
-from training.validate import error_rates, invented_words, validation_set
+from training.validate import VALIDATION_SET, VALIDATION_SIZE, error_rates, invented_words, validation_set
 from training.whisper import as_our_encoder, whisper_weights
 from transom.errors import TransomError
 from transom.weights.hub import TOKENIZER_FILE, bundled_model
@@ -44,16 +45,18 @@ ENDLESS = 10**9
 class LoopConfig:
     """When what is written; validation draws ``validation_size`` utterances of ``validation_set``.
 
-    With ``whole_s`` the schedule is one cycle that takes so long, whatever the machine: its decay begins in time.
+    With ``ends_at_s``, of the monotonic clock, the schedule is one cycle that ends then on any machine, its last
+    validation included: a first validation tells how long one takes.
     """
 
     save_s: float = 480.0
     validate_s: float = 2700.0
-    validation_set: str = "ls_dev"
-    validation_size: int = 60
+    validation_set: str = VALIDATION_SET
+    validation_size: int = VALIDATION_SIZE
+    validation_batch: int = 10
     delays: tuple[int, ...] = (6, 12)
     best_by: str = "decoder 12"
-    whole_s: float | None = None
+    ends_at_s: float | None = None
 
 
 class Loop:
@@ -63,6 +66,8 @@ class Loop:
         self._run, self._folder, self._config, self._validation = run, folder, config, validation
         self._means = Means()
         self._is_stopping = False
+        self._saved_at = self._validated_at = self._logged_at = time.monotonic()
+        self._waited_s = self._logged_audio_s = 0.0
 
     def stop(self) -> None:
         """Save and leave after the step that is running."""
@@ -70,39 +75,45 @@ class Loop:
 
     def train(self, batches: Iterator[Batch], num_steps: int) -> None:
         """Run at most ``num_steps`` steps."""
-        run, config = self._run, self._config
-        saved_at = validated_at = time.monotonic()
+        run = self._run
+        cycle = self._timed_cycle()
+        before = self._saved_at = self._validated_at = self._logged_at = time.monotonic()
+        self._logged_audio_s = run.progress.audio_s
         with tqdm(total=num_steps, desc="steps", disable=None) as bar:
             for batch in batches:
                 started = time.monotonic()
-                self._means.add(run.step(batch))
+                self._means.add(run.step(batch, cycle.factor(started) if cycle else None))
                 now = time.monotonic()
-                run.progress = replace(run.progress, training_s=run.progress.training_s + now - started)
+                self._waited_s += started - before
+                run.progress = replace(run.progress, training_s=run.progress.training_s + now - before)
                 bar.update()
-                self._decay_in_time()
-                if run.progress.step % LOG_STEPS == 0:
-                    bar.set_postfix(self._log())
-                if run.ends_cycle:
-                    self._is_stopping = self._is_stopping or config.whole_s is not None
-                    self._end_cycle()
-                    saved_at = validated_at = time.monotonic()
-                elif now - validated_at > config.validate_s:
-                    self._validate()
-                    saved_at = validated_at = time.monotonic()
-                elif now - saved_at > config.save_s:
-                    self._save()
-                    saved_at = time.monotonic()
+                is_over = now >= cycle.end_s if cycle else run.ends_cycle
+                if run.progress.step % LOG_STEPS == 0 or is_over:
+                    bar.set_postfix(self._log(cycle))
+                self._write_what_is_due(now, is_over=is_over)
                 if self._is_stopping:
                     break
+                before = time.monotonic()
         self._save()
 
-    def _decay_in_time(self) -> None:
-        """Begin the decay of a run of given length when what is left is as much time as it needs."""
-        progress, whole_s = self._run.progress, self._config.whole_s
-        part = self._run.config.schedule.decay_part
-        if whole_s and progress.decay is None and progress.training_s > (1 - part) * whole_s:
-            num_steps = max(1, round(progress.step * part / (1 - part)))
-            self._run.progress = replace(progress, decay=(progress.step, progress.step + num_steps))
+    def _timed_cycle(self) -> TimedCycle | None:
+        """From now to the last moment at which a validation ends in time; None without a time to end at."""
+        if self._config.ends_at_s is None:
+            return None
+        started = time.monotonic()
+        self._validate()
+        now = time.monotonic()
+        return TimedCycle(now, max(now, self._config.ends_at_s - 1.2 * (now - started)))
+
+    def _write_what_is_due(self, now: float, *, is_over: bool) -> None:
+        """Ends a cycle that ``is_over``, or validates or saves, all of which save."""
+        if is_over:
+            self._is_stopping = self._is_stopping or self._config.ends_at_s is not None
+            self._end_cycle()
+        elif now - self._validated_at > self._config.validate_s:
+            self._validate()
+        elif now - self._saved_at > self._config.save_s:
+            self._save()
 
     def _keys(self) -> dict[str, float]:
         progress = self._run.progress
@@ -112,9 +123,14 @@ class Loop:
             "training_h": progress.training_s / 3600,
         }
 
-    def _log(self) -> dict[str, str]:
+    def _log(self, cycle: TimedCycle | None) -> dict[str, str]:
         run, values = self._run, self._means.take()
-        values["rate"] = rate_factor(run.config.schedule, run.progress.step, run.progress.decay)
+        now, step = time.monotonic(), run.progress.step
+        since_s = now - self._logged_at
+        values["rate"] = cycle.factor(now) if cycle else run.planned_level(step)
+        values["times real time"] = (run.progress.audio_s - self._logged_audio_s) / since_s
+        values["waiting for batches"] = self._waited_s / since_s
+        self._logged_at, self._logged_audio_s, self._waited_s = now, run.progress.audio_s, 0.0
         append_rows(self._folder / METRICS_FILE, self._keys(), values)
         return {
             name: f"{value:.3f}" for name, value in values.items() if name in ("ctc", "decoder", "piece_accuracy")
@@ -124,7 +140,8 @@ class Loop:
         """Validate the averaged weights, and keep them if they are the best so far."""
         run = self._run
         with run.averaged() as model:
-            values = error_rates(model, self._validation, run.pieces, self._config.delays)
+            batch_size = self._config.validation_batch
+            values = error_rates(model, self._validation, run.pieces, self._config.delays, batch_size)
             values["invented words"] = invented_words(model, run.pieces)
         append_rows(self._folder / VALIDATION_FILE, self._keys(), values)
         tqdm.write(f"step {run.progress.step}: " + ", ".join(f"{name} {value:.3g}" for name, value in values.items()))
@@ -132,6 +149,7 @@ class Loop:
         if best is None or error < best:
             run.progress = replace(run.progress, best_error_rate=error)
             run.checkpoint(slim=True).save(self._folder / BEST)
+        self._validated_at = time.monotonic()
         self._save()
 
     def _end_cycle(self) -> None:
@@ -142,6 +160,7 @@ class Loop:
 
     def _save(self) -> None:
         self._run.checkpoint().save(self._folder / LAST, keep_previous=True)
+        self._saved_at = time.monotonic()
 
 
 def feature_norm(pools: Pools, num_utterances: int = 250) -> torch.Tensor | None:
@@ -166,16 +185,18 @@ def stopped_by_signals(loop: Loop) -> Iterator[None]:
 
 
 def prepare(args: argparse.Namespace, pools: Pools) -> Run:
-    """A new run, from Whisper's encoder if its folder is given, or the one that ``last.pt`` holds."""
+    """A new run, from a checkpoint or Whisper's encoder if one is given, or the one that ``last.pt`` holds."""
     pieces = Pieces.from_file(args.tokenizer)
     config = TrainConfig(
-        schedule=replace(ScheduleConfig(), cycles=(ENDLESS,) if args.minutes else args.cycles),
+        schedule=scaled(ScheduleConfig(cycles=(ENDLESS,) if args.minutes else args.cycles), args.rate_scale),
         bfloat16=not args.float32,
         seed=args.seed,
     )
     run = Run(config, PRESETS[args.preset](pieces.tokenizer.vocab_size), pieces, args.device)
     if (args.run / LAST).exists():
         run.resume(args.run / LAST)
+    elif args.start:
+        run.continue_from(args.start)
     elif args.whisper:
         run.start_from(as_our_encoder(whisper_weights(args.whisper)))
     if run.feature_norm is None and (norm := feature_norm(pools)) is not None:
@@ -187,17 +208,20 @@ def prepare(args: argparse.Namespace, pools: Pools) -> Run:
 
 def main() -> None:
     """Run the command line."""
+    started_s = time.monotonic()
     args = _parser().parse_args()
     torch.set_num_threads(args.threads)
+    is_gpu = torch.device(args.device).type == "cuda"
     args.run.mkdir(parents=True, exist_ok=True)
-    data = replace(DataConfig(), seconds_per_step=args.seconds_per_step, seed=args.seed)
+    data = DataConfig(seconds_per_step=args.seconds_per_step, has_teacher=not args.no_teacher, seed=args.seed)
     try:
         pools = Pools(args.shards, data)
         run = prepare(args, pools)
         loop_config = LoopConfig(
             save_s=60 * args.save_minutes,
             validate_s=60 * args.validate_minutes,
-            whole_s=60 * args.minutes if args.minutes else None,
+            validation_batch=60 if is_gpu else 10,
+            ends_at_s=started_s + 60 * args.minutes if args.minutes else None,
         )
         validation = validation_set(args.shards, loop_config.validation_set, loop_config.validation_size)
     except (TransomError, FileNotFoundError) as error:
@@ -209,6 +233,8 @@ def main() -> None:
         batch_size=None,
         sampler=steps,
         num_workers=args.workers,
+        pin_memory=is_gpu,
+        prefetch_factor=4 if args.workers else None,
     )
     loop = Loop(run, args.run, loop_config, validation)
     with stopped_by_signals(loop):
@@ -223,6 +249,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--whisper", type=Path, metavar="FOLDER", help="start the encoder from this package's weights"
     )
+    parser.add_argument(
+        "--from", type=Path, dest="start", metavar="CHECKPOINT", help="start from its averaged weights"
+    )
+    parser.add_argument("--no-teacher", action="store_true", help="do not read the teacher's features")
     parser.add_argument("--tokenizer", type=Path, default=bundled_model() / TOKENIZER_FILE, metavar="FILE")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
@@ -230,7 +260,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="end after so many steps (default: at the end of the last cycle)")
     parser.add_argument("--seconds-per-step", type=float, default=DataConfig.seconds_per_step)
     parser.add_argument("--cycles", type=_numbers, default=ScheduleConfig.cycles, metavar="END,END,...")
-    parser.add_argument("--minutes", type=float, help="one cycle that takes so long, instead of --cycles")
+    parser.add_argument("--minutes", type=float, help="one cycle, and end so long after the start; not --cycles")
+    parser.add_argument("--rate-scale", type=float, default=1.0, help="multiplies all rates; for larger batches")
     parser.add_argument("--decay", type=int, metavar="STEPS", help="begin this cycle's decay now")
     parser.add_argument("--float32", action="store_true", help="no bfloat16 products")
     parser.add_argument("--seed", type=int, default=TrainConfig.seed)

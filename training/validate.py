@@ -22,6 +22,7 @@ from training.model import StreamModel
 from training.pieces import Pieces
 from training.shards import Utterance, load
 
+VALIDATION_SET, VALIDATION_SIZE = "ls_dev", 60
 LEFT_PAD_TOKENS = 8
 MAX_FRAMES = 1600
 NOISE_LEVELS_DBFS = (None, -60.0, -40.0, -20.0)

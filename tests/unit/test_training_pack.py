@@ -13,11 +13,27 @@ import torch
 from benchmarks.recordings import Recording
 from tests.engines import tones
 from tests.unit.test_training_align import write_package
+from tests.unit.training_models import tiny_config, tiny_pieces, write_shards
 from training.data import select, write_shard
-from training.pack import BYTES_PER_SECOND, Packed, dequantized, pack, quantized, thinned, unpack
+from training.pack import (
+    BYTES_PER_SECOND,
+    START,
+    Packed,
+    dealt,
+    dequantized,
+    join_shards,
+    pack,
+    quantized,
+    thinned,
+    unpack,
+    unpack_start,
+    write_start,
+)
+from training.run import Run, TrainConfig
 from training.shards import load
 from training.sources import SOURCES, Source
 from training.whisper import whisper_weights
+from transom.errors import AudioError
 
 
 def test_packed_speech_unpacks_to_the_same_words_and_nearly_the_same_sound(tmp_path: Path) -> None:
@@ -35,11 +51,11 @@ def test_packed_speech_unpacks_to_the_same_words_and_nearly_the_same_sound(tmp_p
         if source.name in ("lj", "ls_dev"):
             write_shard(source.name, select(source, speech), shards)
     (shards / "lj.al").write_text("a\t-0.1\t920 1910\n")  # b could not be aligned
-    pack(speech, shards, tmp_path, tmp_path / "pack.tar", budget_bytes=1e6)
-    with tarfile.open(tmp_path / "pack.tar") as tar:
-        assert {"lj.opus", "ls_dev.opus", "recordings.tsv"} <= set(tar.getnames())
+    parts = pack(speech, shards, tmp_path / "pack", budget_bytes=1e6, whisper=tmp_path)
+    with tarfile.open(parts[0]) as tar:
+        assert {"lj-0.opus", "ls_dev-0.opus", "recordings.tsv"} <= set(tar.getnames())
 
-    unpack(tmp_path / "pack.tar", fresh)
+    unpack(parts, fresh, num_processes=1)
     (one,) = load(fresh, "lj")
     original = load(shards, "lj")[0]
     assert (one.words, one.ends_ms, one.num_frames) == (("one", "two"), (920, 1910), original.num_frames)
@@ -51,6 +67,33 @@ def test_packed_speech_unpacks_to_the_same_words_and_nearly_the_same_sound(tmp_p
             assert (encoder[name] - tensor).abs().max() <= tensor.abs().max() / 200
 
 
+def test_parts_are_disjoint_and_chunks_join_to_one_shard(tmp_path: Path) -> None:
+    recordings = tuple(Recording(str(i), Path(), "x") for i in range(10))
+    whole = Packed(Source("a", "", "", "", 0.5), recordings, (1.0,) * 10)
+    first, second = dealt(whole, (0.25, 0.75))
+    assert first.recordings + second.recordings == recordings
+    assert len(first.recordings) == 2
+    for seed, chunk in enumerate(("a.0", "a.1")):
+        write_shards(tmp_path, chunk, ["one two", "three"], seed=seed)
+    join_shards(["a.0", "a.1"], tmp_path, tmp_path / "a")
+    joined = load(tmp_path, "a")
+    apart = [*load(tmp_path, "a.0"), *load(tmp_path, "a.1")]
+    assert [one.words for one in joined] == [one.words for one in apart]
+    for one, other in zip(joined, apart, strict=True):
+        assert np.array_equal(one.mel(), other.mel())
+
+
+def test_a_start_is_packed_in_int8_and_unpacked_for_going_on(tmp_path: Path) -> None:
+    run = Run(TrainConfig(), tiny_config("whisper"), tiny_pieces())
+    run.checkpoint().save(tmp_path / "last.pt")
+    write_start(tmp_path / "last.pt", None, tmp_path)
+    unpack_start(tmp_path, tmp_path)
+    fresh = Run(TrainConfig(seed=2), tiny_config("whisper"), tiny_pieces())
+    fresh.continue_from(tmp_path / START)
+    for name, tensor in run.average.items():
+        assert (fresh.average[name] - tensor).abs().max() <= tensor.abs().max() / 200 + 1e-6, name
+
+
 def test_a_budget_thins_training_sets_alike_and_leaves_development_sets() -> None:
     def some(name: str, share: float, count: int) -> Packed:
         recordings = tuple(Recording(f"{name}{i}", Path(), "x") for i in range(count))
@@ -59,7 +102,9 @@ def test_a_budget_thins_training_sets_alike_and_leaves_development_sets() -> Non
     sets = [some("a", 0.5, 100), some("b", 0.5, 20), some("dev", 0.0, 10)]
     half = thinned(sets, budget_bytes=BYTES_PER_SECOND * (10 * 10 + 0.5 * 120 * 10))
     assert [len(one.recordings) for one in half] == [50, 10, 10]
-    assert thinned(sets, budget_bytes=1e9) == sets
+    assert [len(one.recordings) for one in thinned(sets, budget_bytes=1e9)] == [100, 20, 10]
+    with pytest.raises(AudioError, match="allow more"):
+        thinned(sets, budget_bytes=1.0)
 
 
 def test_int8_rows_keep_every_weight_within_half_a_step() -> None:

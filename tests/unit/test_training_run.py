@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from tests.unit.test_training_streams import TEXTS
 from tests.unit.training_models import earlier_name, log_mel, tiny_config, tiny_pieces, write_shards
 from training.attention import banded_attention
 from training.earlier_runs import earlier_config
-from training.losses import LossConfig
+from training.losses import LossConfig, corrupted, decoder_loss, distillation_loss
 from training.metrics import read_curves
+from training.model import StreamModel
 from training.run import Run, TrainConfig
-from training.schedule import ScheduleConfig, rate_factor
+from training.schedule import ScheduleConfig, TimedCycle, rate_factor
 from training.streams import DataConfig, Pools, StepBatches
 from training.train import LAST, Loop, LoopConfig, feature_norm, stopped_by_signals
 from training.validate import error_rates, invented_words, validation_set
@@ -60,7 +62,7 @@ def test_a_gpu_learns_what_a_cpu_does(family: str, data: StepBatches) -> None:
         run.feature_norm = feature_norm(data._pools)
         if run.feature_norm is not None:
             run.feature_norm = run.feature_norm.to(run.device)
-    histories = [[run.step(data[step])["decoder"] for step in range(4)] for run in runs]
+    histories = [[float(run.step(data[step])["decoder"]) for step in range(4)] for run in runs]
     assert histories[1] == pytest.approx(histories[0], rel=1e-2)
 
 
@@ -188,11 +190,57 @@ def test_banded_attention_equals_masked_attention(length: int, window: int, look
     torch.testing.assert_close(banded_attention(queries, keys, values, window, look_ahead), expected)
 
 
-def test_a_run_of_given_length_decays_in_time_and_ends(data: StepBatches, tmp_path: Path) -> None:
+def test_a_timed_cycle_warms_up_and_decays_by_the_clock() -> None:
+    cycle = TimedCycle(100.0, 200.0, warm_up_part=0.1, decay_part=0.5, floor=0.02)
+    assert [cycle.factor(now) for now in (100, 105, 110, 150, 175, 200, 999)] == pytest.approx(
+        [0.02, 0.5, 1.0, 1.0, 0.5, 0.02, 0.02]
+    )
+
+
+def test_a_timed_run_from_averaged_weights_ends_in_time_and_can_be_gone_on_from(
+    data: StepBatches, tmp_path: Path
+) -> None:
     write_shards(tmp_path, "ls_dev", TEXTS)
-    run = new_run(data, config=replace(CONFIG, schedule=replace(SCHEDULE, cycles=(10**9,))))
-    config = LoopConfig(delays=(12,), whole_s=1e-6)
-    Loop(run, tmp_path, config, validation_set(tmp_path, "ls_dev", 1)).train(map(data.__getitem__, range(9)), 9)
-    assert run.progress.step == 2  # the decay began after the first step
-    assert run.progress.decay is None
+    config = replace(CONFIG, schedule=replace(SCHEDULE, cycles=(10**9,)))
+    first, run = new_run(data), new_run(data, config=config)
+    first.step(data[0])
+    first.checkpoint().slim().save(tmp_path / "slim.pt")
+    run.continue_from(tmp_path / "slim.pt")
+    assert run.progress.fresh_since == run.progress.step == 1
+    for name, tensor in first.average.items():
+        assert torch.equal(run.average[name], tensor.half().float()), name
+    now = time.monotonic()
+    loop = Loop(run, tmp_path, LoopConfig(delays=(12,), ends_at_s=now), validation_set(tmp_path, "ls_dev", 1))
+    loop.train(map(data.__getitem__, range(1, 9)), 8)
+    assert run.progress.step == 2  # the time was over: one step at the floor, and an orderly end
     assert (tmp_path / "final-2.pt").exists()
+    assert read_curves(tmp_path / "validation.csv")["decoder 12"][0] == [1.0, 2.0]
+    new_run(data).resume(tmp_path / LAST)
+
+
+@pytest.mark.parametrize("family", ["whisper", "voxtral"])
+def test_a_step_asks_for_no_value_so_that_the_host_never_waits(
+    family: str, data: StepBatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the meta device there are no values to ask for. CTC and autocast are left out: torch has none there."""
+    monkeypatch.setattr("training.model.low_precision", lambda x: x)
+    pieces, device = tiny_pieces(), torch.device("meta")
+    model = StreamModel(tiny_config(family), pieces.num_ctc_classes).to(device)
+    batch = data[0].to(device)
+    frames = model.encode(batch.mel, batch.first_frames)
+    heard = model.delayed(model.embed(frames))
+    logits = model.decode(heard, corrupted(batch.ids, 0.5, pieces), batch.delays)
+    norm = torch.ones(2, batch.features.shape[-1], device=device)
+    loss = decoder_loss(logits, batch.targets, 1.0, pieces)[0] + distillation_loss(frames, batch, norm)
+    loss.backward()  # type: ignore[no-untyped-call]
+    assert batch.num_labels.device == batch.num_steps.device == torch.device("cpu")
+
+
+def test_what_is_not_finite_is_not_learnt(data: StepBatches) -> None:
+    run = new_run(data)
+    before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
+    batch = data[0]
+    run.step(replace(batch, mel=torch.full_like(batch.mel, torch.nan)))
+    for name, tensor in run.model.state_dict().items():
+        assert torch.equal(tensor, before[name]), name
+    assert run.progress.step == 1
