@@ -32,7 +32,7 @@ else
     options+=(--whisper "$shards")
 fi
 left=$(python3 -c "print($minutes - ($SECONDS - $started + ${RESERVE_SECONDS:-30}) / 60)")
-python3 -m training.train "$shards" "$run" "${options[@]}" --minutes "$left" --save-minutes 2 --validate-minutes 2 &
+python3 -m training.train "$shards" "$run" "${options[@]}" --minutes "$left" --save-minutes 2 --validate-minutes 2 ${TRAIN_OPTIONS:-} &
 training=$!
 trap 'kill -TERM $training 2>/dev/null || true' TERM INT
 delivered=$SECONDS

@@ -3,10 +3,11 @@
     python -m training.pack pack SPEECH SHARDS FOLDER (--from CHECKPOINT | --whisper FOLDER) [--parts N --megabytes M]
     python -m training.pack unpack PART [PART ...] SHARDS
 
-A part is a tar of Opus archives of some minutes each (10 kbit/s: at 9 Opus would drop all above 4 kHz) and a table of
-recordings with the word ends that were aligned here. The first part also holds what is validated on, and the weights
-to start from as int8 with a scale per row: a checkpoint's, or Whisper's encoder, which is the teacher too. Parts are
-fair samples of all sets: any of them will do for a shorter run. What does not fit is left out of all sets alike.
+A part is a tar of Opus archives of some minutes each (10 kbit/s or more: at 9 Opus would drop all above 4 kHz) and a
+table of recordings with the word ends that were aligned here. The first part also holds what is validated on, at 32
+kbit/s so that figures stay comparable, and the weights to start from as int8 with a scale per row: a checkpoint's, or
+Whisper's encoder, which is the teacher too. Parts are fair samples of all sets: any of them will do for a shorter
+run. What does not fit is left out of all sets alike.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ TABLE = "recordings.tsv"
 PACKED_ENCODER = "encoder.int8.safetensors"
 PACKED_START, START = "start.int8.pt", "start.pt"
 ARCHIVE_SECONDS = 1200  # of speech in an archive: what one process decodes
-COMPRESSION_LEVEL = 0.985
-BYTES_PER_SECOND = 1280  # of Opus at that level, container included; measured 1230 on LibriSpeech and Common Voice
+KILOBITS, DEVELOPMENT_KILOBITS = 12.0, 32.0
+BYTES_PER_KILOBIT = 135  # of a second, table and container included; measured without table: 126 to 133
 SCALE_SUFFIX = ".scale"
 
 
@@ -54,6 +55,14 @@ class Packed:
     source: Source
     recordings: tuple[Recording, ...]
     seconds: tuple[float, ...]
+
+    def kilobits(self, of_training: float) -> float:
+        """Of a second of Opus."""
+        return of_training if self.source.is_training else DEVELOPMENT_KILOBITS
+
+    def num_bytes(self, of_training: float) -> float:
+        """Of the archives."""
+        return sum(self.seconds) * BYTES_PER_KILOBIT * self.kilobits(of_training)
 
 
 def aligned(source: Source, speech: Path, shards: Path) -> Packed:
@@ -69,14 +78,14 @@ def aligned(source: Source, speech: Path, shards: Path) -> Packed:
     return Packed(source, tuple(recording for recording, _ in kept), tuple(seconds for _, seconds in kept))
 
 
-def thinned(packed: Sequence[Packed], budget_bytes: float, seed: int = 0) -> list[Packed]:
+def thinned(packed: Sequence[Packed], budget_bytes: float, kilobits: float, seed: int = 0) -> list[Packed]:
     """The same share of every training set (one recording at least), shuffled; development sets stay whole."""
-    fixed = sum(sum(one.seconds) for one in packed if not one.source.is_training)
-    seconds = sum(sum(one.seconds) for one in packed) - fixed
-    share = min(1.0, (budget_bytes / BYTES_PER_SECOND - fixed) / seconds)
+    fixed_bytes = development_bytes(packed)
+    rest_bytes = sum(one.num_bytes(kilobits) for one in packed) - fixed_bytes
+    share = min(1.0, (budget_bytes - fixed_bytes) / rest_bytes)
     if share <= 0:
         raise AudioError(
-            f"{budget_bytes / 1e6:.1f} MB hold no speech beside {fixed:.0f} s to validate on; allow more"
+            f"{budget_bytes / 1e6:.1f} MB hold no speech beside {fixed_bytes / 1e6:.1f} MB to validate on; allow more"
         )
     generator = random.Random(seed)
 
@@ -86,6 +95,11 @@ def thinned(packed: Sequence[Packed], budget_bytes: float, seed: int = 0) -> lis
         return Packed(one.source, tuple(one.recordings[i] for i in kept), tuple(one.seconds[i] for i in kept))
 
     return [some(one) if one.source.is_training else one for one in packed]
+
+
+def development_bytes(packed: Sequence[Packed]) -> float:
+    """Of the archives of development sets."""
+    return sum(one.num_bytes(0.0) for one in packed if not one.source.is_training)
 
 
 def dealt(packed: Packed, shares: Sequence[float]) -> list[Packed]:
@@ -99,17 +113,18 @@ def dealt(packed: Packed, shares: Sequence[float]) -> list[Packed]:
     ]
 
 
-def write_archives(packed: Packed, folder: Path) -> Iterator[list[object]]:
+def write_archives(packed: Packed, folder: Path, kilobits: float) -> Iterator[list[object]]:
     """Encode a set into Opus files of about :data:`ARCHIVE_SECONDS`; yields rows of the table."""
     in_order = sorted(packed.recordings, key=lambda one: (one.file, one.span or (0, 0)))  # each file is decoded once
     decoded = iter(read_samples(in_order))
+    level = (256 - packed.kilobits(kilobits)) / 250  # libsndfile's scale of 256 to 6 kbit/s
     for number in count():
         head = next(decoded, None)
         if head is None:
             return
         name, position = f"{packed.source.name}-{number}.opus", 0
         with soundfile.SoundFile(
-            folder / name, "w", SAMPLE_RATE, 1, "OPUS", format="OGG", compression_level=COMPRESSION_LEVEL
+            folder / name, "w", SAMPLE_RATE, 1, "OPUS", format="OGG", compression_level=level
         ) as archive:
             for recording, samples in chain([head], decoded):
                 archive.write(samples)
@@ -168,6 +183,7 @@ def pack(
     budget_bytes: float,
     num_parts: int = 1,
     *,
+    kilobits: float = KILOBITS,
     checkpoint: Path | None = None,
     whisper: Path | None = None,
 ) -> list[Path]:
@@ -177,19 +193,24 @@ def pack(
     sets = [aligned(source, speech, shards) for source in wanted if (shards / f"{source.name}.idx").is_file()]
     with tempfile.TemporaryDirectory() as scratch:
         rest = budget_bytes - write_start(checkpoint, whisper, Path(scratch))
-        kept = thinned(sets, rest)
-        dev_bytes = BYTES_PER_SECOND * sum(sum(one.seconds) for one in kept if not one.source.is_training)
+        kept = thinned(sets, rest, kilobits)
+        dev_bytes = development_bytes(kept)
         first = max(0.0, budget_bytes / num_parts - (budget_bytes - rest) - dev_bytes) / (rest - dev_bytes)
         shares = [first, *[(1 - first) / (num_parts - 1)] * (num_parts - 1)] if num_parts > 1 else [1.0]
         parts = list(zip_longest(*(dealt(one, shares) for one in kept)))
-        others: list[Sequence[Path]] = [sorted(Path(scratch).iterdir()), *[[]] * (num_parts - 1)]
+        start_files = sorted(Path(scratch).iterdir())
         return [
-            write_part([one for one in part if one and one.recordings], folder / f"part-{number}.tar", others[number])
+            write_part(
+                [one for one in part if one and one.recordings],
+                folder / f"part-{number}.tar",
+                start_files if number == 0 else [],
+                kilobits,
+            )
             for number, part in enumerate(parts)
         ]
 
 
-def write_part(sets: Sequence[Packed], file: Path, others: Sequence[Path]) -> Path:
+def write_part(sets: Sequence[Packed], file: Path, others: Sequence[Path], kilobits: float) -> Path:
     """Write the tar of some sets and of other files."""
     with tempfile.TemporaryDirectory() as scratch, tarfile.open(file, "w") as tar:
         folder = Path(scratch)
@@ -200,7 +221,7 @@ def write_part(sets: Sequence[Packed], file: Path, others: Sequence[Path]) -> Pa
             )
             for one in sets:
                 progress = tqdm(total=len(one.recordings), desc=one.source.name, disable=None, leave=False)
-                for row in write_archives(one, folder):
+                for row in write_archives(one, folder, kilobits):
                     writer.writerow(row)
                     progress.update()
         for member in [*others, *sorted(folder.iterdir())]:
@@ -275,6 +296,7 @@ def main() -> None:
             args.folder,
             budget_bytes,
             args.parts,
+            kilobits=args.kilobits,
             checkpoint=args.start,
             whisper=args.whisper,
         )
@@ -295,6 +317,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     packing.add_argument("--whisper", type=Path, metavar="FOLDER", help="start from Whisper's encoder instead")
     packing.add_argument("--parts", type=int, default=1)
+    packing.add_argument("--kilobits", type=float, default=KILOBITS, help="of a second (default: %(default)s)")
     packing.add_argument("--megabytes", type=float, default=55.0, help="of a part, on average (default: %(default)s)")
     unpacking = actions.add_parser("unpack")
     unpacking.add_argument("parts", type=Path, nargs="+")

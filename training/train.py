@@ -220,6 +220,7 @@ def main() -> None:
         loop_config = LoopConfig(
             save_s=60 * args.save_minutes,
             validate_s=60 * args.validate_minutes,
+            validation_size=args.validation_size,
             validation_batch=60 if is_gpu else 10,
             ends_at_s=started_s + 60 * args.minutes if args.minutes else None,
         )
@@ -267,6 +268,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, default=TrainConfig.seed)
     parser.add_argument("--save-minutes", type=float, default=8.0)
     parser.add_argument("--validate-minutes", type=float, default=45.0)
+    parser.add_argument("--validation-size", type=int, default=VALIDATION_SIZE, help="recordings")
     return parser
 
 

@@ -16,11 +16,12 @@ from tests.unit.test_training_align import write_package
 from tests.unit.training_models import tiny_config, tiny_pieces, write_shards
 from training.data import select, write_shard
 from training.pack import (
-    BYTES_PER_SECOND,
+    BYTES_PER_KILOBIT,
     START,
     Packed,
     dealt,
     dequantized,
+    development_bytes,
     join_shards,
     pack,
     quantized,
@@ -100,11 +101,12 @@ def test_a_budget_thins_training_sets_alike_and_leaves_development_sets() -> Non
         return Packed(Source(name, "", "", "", share), recordings, (10.0,) * count)
 
     sets = [some("a", 0.5, 100), some("b", 0.5, 20), some("dev", 0.0, 10)]
-    half = thinned(sets, budget_bytes=BYTES_PER_SECOND * (10 * 10 + 0.5 * 120 * 10))
+    half_bytes = development_bytes(sets) + 0.5 * 120 * 10 * 10 * BYTES_PER_KILOBIT
+    half = thinned(sets, half_bytes, 10)
     assert [len(one.recordings) for one in half] == [50, 10, 10]
-    assert [len(one.recordings) for one in thinned(sets, budget_bytes=1e9)] == [100, 20, 10]
+    assert [len(one.recordings) for one in thinned(sets, 1e9, 10)] == [100, 20, 10]
     with pytest.raises(AudioError, match="allow more"):
-        thinned(sets, budget_bytes=1.0)
+        thinned(sets, 1.0, 10)
 
 
 def test_int8_rows_keep_every_weight_within_half_a_step() -> None:
