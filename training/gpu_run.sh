@@ -7,6 +7,8 @@
 # Needs Python with this package's dependencies, jiwer, and torch for DEVICE. Nothing is downloaded.
 set -euo pipefail
 started=$SECONDS
+ulimit -n "$(ulimit -Hn)" || ulimit -n # batches come from the workers as open files in shared memory
+df -h /dev/shm
 repository=$(cd "$(dirname "$0")/.." && pwd)
 export PYTHONPATH=$repository${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 work=$1 out=$2 minutes=$3

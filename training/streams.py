@@ -87,7 +87,7 @@ class Batch:
 
     def pin_memory(self) -> Batch:
         """The same in memory that a GPU can copy from while it computes; a DataLoader calls it."""
-        pinned: dict[str, Any] = {name: tensor.pin_memory() for name, tensor in self._tensors()}
+        pinned: dict[str, Any] = {name: one.pin_memory() for name, one in self._tensors() if one.numel()}
         return replace(self, **pinned)
 
     def _tensors(self) -> list[tuple[str, torch.Tensor]]:
