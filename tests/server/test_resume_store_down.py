@@ -55,6 +55,17 @@ async def test_the_server_goes_on_says_so_once_and_catches_up(caplog: pytest.Log
     ]
 
 
+async def test_a_server_without_sessions_notices_it() -> None:
+    redis = FakeRedis()
+    store = redis.store()
+    await store.start()
+    redis.is_down = True
+    await until_true(lambda: store.reach == "unavailable")
+    redis.is_down = False
+    await until_true(lambda: store.reach == "shared")
+    await store.stop()
+
+
 async def test_what_a_client_left_behind_while_the_store_was_down_is_kept_once_it_is_back() -> None:
     redis = FakeRedis()
     store = redis.store()

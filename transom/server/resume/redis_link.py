@@ -1,8 +1,8 @@
 """The connection to Redis: the writes of all sessions in one pipeline after the other, and whether it answers.
 
 While a pipeline is on its way the next one gathers, so that a server of many sessions waits for Redis once a step and
-not once a session. A Redis that does not answer within ``ANSWER_S`` is down: writes are dropped, nobody waits, and it
-is asked once a second whether it is back.
+not once a session. A Redis that does not answer within ``ANSWER_S`` is down: writes are dropped and nobody waits.
+It is asked once a second, so that a server without sessions knows, too.
 """
 
 from __future__ import annotations
@@ -130,8 +130,7 @@ class RedisLink:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(PROBE_INTERVAL_S)
-            if not self._is_up:
-                await self._probe()
+            await self._probe()
 
     async def _probe(self) -> None:
         try:
