@@ -52,8 +52,7 @@ class AgedStreams:
 
     def step(self) -> float:
         """Seconds of processor time of one token of every stream."""
-        audio = self._prompt.audio
-        samples = np.zeros(audio.samples_per_token + audio.n_fft - audio.hop_length, np.float32)
+        samples = np.zeros(self._prompt.audio.window_samples, np.float32)
         batch = []
         for row, tables in enumerate(self._tables):
             share = TurnShare(tables.num_tokens, (self._prompt.pad_id,), samples, wants_token=True)

@@ -38,6 +38,7 @@ from training.sources import SOURCES, Source
 from training.validate import VALIDATION_SET, VALIDATION_SIZE, validation_set
 from training.whisper import ENCODER_FILE, Tensors, whisper_weights
 from transom.errors import AudioError, TransomError, WeightsError
+from transom.weights.quantize import quantize_rows, scale_name
 
 TABLE = "recordings.tsv"
 PACKED_ENCODER = "encoder.int8.safetensors"
@@ -45,7 +46,6 @@ PACKED_START, START = "start.int8.pt", "start.pt"
 ARCHIVE_SECONDS = 1200  # of speech in an archive: what one process decodes
 KILOBITS, DEVELOPMENT_KILOBITS = 12.0, 32.0
 BYTES_PER_KILOBIT = 135  # of a second, table and container included; measured without table: 126 to 133
-SCALE_SUFFIX = ".scale"
 
 
 @dataclass(frozen=True)
@@ -143,21 +143,17 @@ def quantized(weights: Tensors) -> Tensors:
         if tensor.ndim < 2:
             packed[name] = tensor.half()
             continue
-        scale = tensor.flatten(1).abs().amax(dim=1).clamp_min(1e-12) / 127
-        packed[name + SCALE_SUFFIX] = scale
-        packed[name] = (tensor / scale.view(-1, *[1] * (tensor.ndim - 1))).round().to(torch.int8)
+        rows, packed[scale_name(name)] = quantize_rows(tensor.flatten(1))
+        packed[name] = rows.view_as(tensor)
     return packed
 
 
 def dequantized(packed: Tensors) -> Tensors:
     """The inverse of :func:`quantized`, float32."""
-    weights: Tensors = {}
+    weights = {name: tensor.float() for name, tensor in packed.items()}
     for name, tensor in packed.items():
-        if name.endswith(SCALE_SUFFIX):
-            continue
-        scale = packed.get(name + SCALE_SUFFIX)
-        wide = tensor.float()
-        weights[name] = wide if scale is None else wide * scale.view(-1, *[1] * (tensor.ndim - 1))
+        if tensor.dtype == torch.int8:
+            weights[name] *= weights.pop(scale_name(name)).view(-1, *[1] * (tensor.ndim - 1))
     return weights
 
 

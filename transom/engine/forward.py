@@ -49,6 +49,10 @@ class Forward:
         self.states = EncoderState.blank(model.config.encoder, num_rows + 1, model.dtype, model.device)
         (self._encoder_group,) = {place.group for place in layout.encoder}
         self._encoder_lags = [model.config.encoder.key_lag_tokens(layer) for layer in range(len(layout.encoder))]
+        # The lags, in tokens, of each cache group's layers.
+        self.lags = {place.group: [0] for place in layout.decoder} | {
+            self._encoder_group: sorted(set(self._encoder_lags))
+        }
         self._encoder_pages = [self.arena.layer(place) for place in layout.encoder]
         self._decoder_pages = [self.arena.layer(place) for place in layout.decoder]
         self._backend = backend
@@ -89,7 +93,7 @@ class Forward:
         return decoder.ops.choose(decoder.logits(hidden))
 
     def _encoder_caches(self, places_of: PlacesOf) -> list[LayerCache]:
-        by_lag = places_of(self._encoder_group, sorted(set(self._encoder_lags)), self._pooled.pool_size)
+        by_lag = places_of(self._encoder_group, self.lags[self._encoder_group], self._pooled.pool_size)
         return [
             LayerCache(self._pooled, pages, by_lag[lag])
             for pages, lag in zip(self._encoder_pages, self._encoder_lags, strict=True)
@@ -100,6 +104,6 @@ class Forward:
         caches = []
         for place, pages in zip(self.layout.decoder, self._decoder_pages, strict=True):
             if place.group not in by_group:
-                by_group[place.group] = places_of(place.group, (0,), 1)[0]
+                by_group[place.group] = places_of(place.group, self.lags[place.group], 1)[0]
             caches.append(LayerCache(self._backend, pages, by_group[place.group]))
         return caches

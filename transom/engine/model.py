@@ -18,8 +18,8 @@ from transom.layers.feed_forward import SwiGLU
 from transom.layers.layer import Layer
 from transom.layers.native_float import NativeLinear
 from transom.layers.native_layer import NativeLayer
-from transom.layers.native_linear import NativeInt8Linear
 from transom.layers.native_ops import NativeOps
+from transom.layers.native_product import NativeProduct
 from transom.layers.ops import WithOps
 from transom.layers.packed import MakeLinear, PackedLinear, can_pack, pack_layers
 from transom.native.library import Library
@@ -58,7 +58,7 @@ class SpeechModel(nn.Module):
         for module in self.modules():
             if isinstance(module, WithOps):
                 module.ops = ops
-            if isinstance(module, Layer) and isinstance(module.attention.qkv_proj, NativeLinear | NativeInt8Linear):
+            if isinstance(module, Layer) and isinstance(module.attention.qkv_proj, NativeProduct):
                 module.native = NativeLayer(library, module, ops)
 
 

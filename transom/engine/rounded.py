@@ -21,7 +21,7 @@ from transom.errors import ConfigError
 from transom.layers.linear import Fp16Linear, Int8Linear, activation_levels, require_fbgemm
 from transom.layers.native_float import NativeLinear
 from transom.layers.native_linear import NativeInt8Linear
-from transom.layers.packed import pack_layers
+from transom.layers.packed import joined_bias, pack_layers
 from transom.native.library import Library
 from transom.weights.names import LM_HEAD
 from transom.weights.quantize import EMBEDDING, matrix_names, rounded, scale_name, stored_shapes
@@ -111,22 +111,14 @@ def _jobs(model: SpeechModel, matrices: set[str]) -> list[Job]:
         for joint, parts in JOINED.items():
             if hasattr(module, joint):
                 linears = [getattr(module, part) for part in parts]
-                jobs.append(
-                    Job(module, joint, tuple(f"{path}.{part}.weight" for part in parts), _joined_bias(linears))
-                )
+                matrix_names = tuple(f"{path}.{part}.weight" for part in parts)
+                jobs.append(Job(module, joint, matrix_names, joined_bias(linears)))
                 for part in parts:
                     delattr(module, part)
         for name, child in module.named_children():
             if isinstance(child, nn.Linear) and f"{path}.{name}.weight" in matrices:
                 jobs.append(Job(module, name, (f"{path}.{name}.weight",), child.bias))
     return jobs
-
-
-def _joined_bias(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
-    """Biases side by side, zeros where one lacks its own."""
-    if all(linear.bias is None for linear in linears):
-        return None
-    return torch.cat([torch.zeros(linear.out_features) if linear.bias is None else linear.bias for linear in linears])
 
 
 def _linear(job: Job, tensors: Tensors, weights: Weights, library: Library | None) -> nn.Module:

@@ -38,7 +38,6 @@ class SteadyStep:
     def __init__(self, forward: Forward, capture: Capture, num_rows: int, max_seqs: MaxSeqs) -> None:
         self._forward = forward
         self._max_seqs = max_seqs
-        self._lags = lags_of(forward)
         device = forward.model.device
         self.inputs = StaticInputs(_fields(forward, num_rows), device)
         self._chosen = torch.zeros(num_rows, dtype=torch.int64, device=device)
@@ -85,7 +84,7 @@ class SteadyStep:
         write("token_ids", [row.share.token_ids[0] for row in batch])
         write("positions", places.positions)
         write("delays", [row.delay_tokens for row in batch])
-        for group, lags in self._lags.items():
+        for group, lags in self._forward.lags.items():
             write(f"{group}.blocks", places.tables(group).blocks)
             for lag, seq_lens, slots in zip(
                 lags, places.seq_lens(group, lags), places.slots(group, lags), strict=True
@@ -148,17 +147,6 @@ def max_seqs(forward: Forward) -> tuple[MaxSeqs, MaxSeqs]:
     return young, longest
 
 
-def lags_of(forward: Forward) -> dict[str, list[int]]:
-    """The lags, in tokens, of each cache group's layers."""
-    config = forward.model.config.encoder
-    lags: dict[str, set[int]] = {}
-    for layer, place in enumerate(forward.layout.encoder):
-        lags.setdefault(place.group, set()).add(config.key_lag_tokens(layer))
-    for place in forward.layout.decoder:
-        lags.setdefault(place.group, set()).add(0)
-    return {group: sorted(found) for group, found in lags.items()}
-
-
 def _fields(forward: Forward, num_rows: int) -> dict[str, Field]:
     """The inputs of a step of ``num_rows`` rows; as they are before anything is written, all rows are padding."""
     fields = {
@@ -168,11 +156,10 @@ def _fields(forward: Forward, num_rows: int) -> dict[str, Field]:
         "positions": Field(torch.int64, (num_rows,)),
         "delays": Field(torch.int64, (num_rows,)),
     }
-    lags = lags_of(forward)
     for layout in forward.layout.groups:
         name = layout.group.name
         fields[f"{name}.blocks"] = Field(torch.int32, (num_rows, layout.group.max_stream_blocks))
-        for lag in lags[name]:
+        for lag in forward.lags[name]:
             fields[f"{name}.{lag}.seq_lens"] = Field(torch.int32, (num_rows,))
             fields[f"{name}.{lag}.slots"] = Field(torch.int64, (num_rows,), padding=NO_SLOT)
     return fields

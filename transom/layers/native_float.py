@@ -11,10 +11,10 @@ from __future__ import annotations
 import ctypes
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
-from transom.native.library import INT, INT64, POINTER, Library, as_floats
+from transom.layers.native_product import NativeProduct
+from transom.native.library import INT, INT64, POINTER, Library
 
 
 class _Matrix(ctypes.Structure):
@@ -23,41 +23,33 @@ class _Matrix(ctypes.Structure):
     _fields_ = (("weights", POINTER), ("bias", POINTER), ("outputs", INT64), ("inputs", INT64))
 
 
-class NativeLinear(nn.Module):
-    """x W^T + b. ``address`` is that of its ``struct matrix``, for other functions of the library."""
+class NativeLinear(NativeProduct):
+    """x W^T + b."""
 
     def __init__(self, library: Library, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         """``weight`` [N, K] and ``bias`` [N], float32."""
-        super().__init__()
+        super().__init__(*weight.shape)
         self._level = library.level
-        self._outputs, self.num_inputs = weight.shape
         panel = library.function("transom_linear_panel", INT, returns=INT64)(self._level)
-        padded = F.pad(weight.detach(), (0, 0, 0, -self._outputs % panel))
+        padded = F.pad(weight.detach(), (0, 0, 0, -self._num_outputs % panel))
         self._weight = padded.view(-1, panel, self.num_inputs).transpose(1, 2).contiguous()
         self._bias = None if bias is None else bias.detach().clone()
         self._matrix = _Matrix(
             self._weight.data_ptr(),
             None if self._bias is None else self._bias.data_ptr(),
-            self._outputs,
+            self._num_outputs,
             self.num_inputs,
         )
         self.address = ctypes.addressof(self._matrix)
-        self._multiply = library.function("transom_linear", POINTER, POINTER, INT64, POINTER, INT64, INT, INT)
-        self._num_threads = torch.get_num_threads()
+        self._run = library.function("transom_linear", POINTER, POINTER, INT64, POINTER, INT64, INT, INT)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float32 [..., K] on the CPU -> [..., N]. Raises TypeError or ValueError for anything else."""
-        x = as_floats(x)
-        if x.shape[-1] != self.num_inputs:
-            raise ValueError(f"expects [..., {self.num_inputs}], not {list(x.shape)}")
-        output = x.new_empty((*x.shape[:-1], self._outputs))
-        self._multiply(
+    def _multiply(self, x: torch.Tensor, output: torch.Tensor, num_rows: int) -> None:
+        self._run(
             self.address,
             x.data_ptr(),
             self.num_inputs,
             output.data_ptr(),
-            output.numel() // self._outputs,
+            num_rows,
             self._level,
             self._num_threads,
         )
-        return output

@@ -13,9 +13,9 @@ from torch import nn
 
 from transom.layers.feed_forward import SwiGLU
 from transom.layers.layer import Head, Layer
-from transom.layers.native_float import NativeLinear
 from transom.layers.native_linear import NativeInt8Linear
 from transom.layers.native_ops import NativeOps
+from transom.layers.native_product import NativeProduct
 from transom.layers.rotary import RotaryAngles
 from transom.native.library import INT, INT64, POINTER, Library, as_floats
 
@@ -118,8 +118,8 @@ class NativeLayer:
         return total, output
 
 
-def _linear(linear: nn.Module | None) -> NativeLinear | NativeInt8Linear:
-    if not isinstance(linear, NativeLinear | NativeInt8Linear):
+def _linear(linear: nn.Module | None) -> NativeProduct:
+    if not isinstance(linear, NativeProduct):
         raise TypeError(f"expects the library's linear layers, not {type(linear).__name__}")
     return linear
 

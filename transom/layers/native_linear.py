@@ -12,9 +12,9 @@ from __future__ import annotations
 import ctypes
 
 import torch
-from torch import nn
 
-from transom.native.library import INT, INT64, POINTER, Library, as_floats
+from transom.layers.native_product import NativeProduct
+from transom.native.library import INT, INT64, POINTER, Library
 
 MAX_INPUTS = (2**31 - 1) // (255 * 127)
 
@@ -32,15 +32,14 @@ class _Matrix(ctypes.Structure):
     )
 
 
-class NativeInt8Linear(nn.Module):
-    """x W^T + b with W in 8 bits and a scale an output. ``address`` is that of its ``struct int8_matrix``."""
+class NativeInt8Linear(NativeProduct):
+    """x W^T + b with W in 8 bits and a scale an output. Where memory is short, MemoryError."""
 
     def __init__(
         self, library: Library, weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None
     ) -> None:
         """``weight`` int8 [N, K] from -127 to 127, ``scale`` and ``bias`` float32 [N]."""
-        super().__init__()
-        self._outputs, self.num_inputs = weight.shape
+        super().__init__(*weight.shape)
         assert self.num_inputs <= MAX_INPUTS, "sums of products would not fit into 32 bits"
         packed_bytes = library.function("transom_int8_packed_bytes", INT64, INT64, returns=INT64)
         pack = library.function("transom_int8_pack", POINTER, INT64, INT64, POINTER)
@@ -53,21 +52,13 @@ class NativeInt8Linear(nn.Module):
             self._packed.data_ptr(),
             self._scale.data_ptr(),
             None if self._bias is None else self._bias.data_ptr(),
-            self._outputs,
+            self._num_outputs,
             self.num_inputs,
             library.level,
         )
         self.address = ctypes.addressof(self._matrix)
-        self._multiply = library.function("transom_int8_linear", POINTER, POINTER, POINTER, INT64, INT, returns=INT)
-        self._num_threads = torch.get_num_threads()
+        self._run = library.function("transom_int8_linear", POINTER, POINTER, POINTER, INT64, INT, returns=INT)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Float32 [..., K] on the CPU -> [..., N]. Raises TypeError or ValueError for anything else; MemoryError."""
-        x = as_floats(x)
-        if x.shape[-1] != self.num_inputs:
-            raise ValueError(f"expects [..., {self.num_inputs}], not {list(x.shape)}")
-        output = x.new_empty((*x.shape[:-1], self._outputs))
-        num_rows = output.numel() // self._outputs
-        if self._multiply(self.address, x.data_ptr(), output.data_ptr(), num_rows, self._num_threads):
+    def _multiply(self, x: torch.Tensor, output: torch.Tensor, num_rows: int) -> None:
+        if self._run(self.address, x.data_ptr(), output.data_ptr(), num_rows, self._num_threads):
             raise MemoryError(f"no memory for {num_rows} rows of {self.num_inputs} rounded inputs")
-        return output

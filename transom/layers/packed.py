@@ -68,8 +68,11 @@ def pack_layers(module: nn.Module, make_linear: MakeLinear = PackedLinear) -> No
 
 def pack_joined(linears: Sequence[nn.Linear], make_linear: MakeLinear = PackedLinear) -> nn.Module:
     """One layer that gives the outputs of several side by side; a bias that one of them lacks is zero."""
-    weight = torch.cat([linear.weight.detach() for linear in linears])
-    bias = None
-    if any(linear.bias is not None for linear in linears):
-        bias = torch.cat([weight.new_zeros(x.out_features) if x.bias is None else x.bias.detach() for x in linears])
-    return make_linear(weight, bias)
+    return make_linear(torch.cat([linear.weight.detach() for linear in linears]), joined_bias(linears))
+
+
+def joined_bias(linears: Sequence[nn.Linear]) -> torch.Tensor | None:
+    """Biases side by side, float32, zeros where a layer lacks its own; None if all do."""
+    if all(linear.bias is None for linear in linears):
+        return None
+    return torch.cat([torch.zeros(x.out_features) if x.bias is None else x.bias.detach() for x in linears])

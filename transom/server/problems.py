@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.responses import Response
+from starlette.types import Scope
 from starlette.websockets import WebSocket
 
 from transom.server.limits import POLICY_VIOLATION
@@ -128,7 +129,12 @@ async def _on_bug(request: Request, error: Exception) -> JSONResponse:
 
 async def deny(websocket: WebSocket, response: Response) -> None:
     """Answer an upgrade with ``response``; an ASGI server that can send none there answers 403."""
-    if "websocket.http.response" in websocket.scope.get("extensions", {}):
+    if takes_response(websocket.scope):
         await websocket.send_denial_response(response)
     else:
         await websocket.close(POLICY_VIOLATION)
+
+
+def takes_response(scope: Scope) -> bool:
+    """Whether a request, or an upgrade, can be refused with an HTTP response; for upgrades not all hosts take one."""
+    return scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {})

@@ -25,7 +25,7 @@ from transom.errors import ConfigError
 from transom.server import ops
 from transom.server.api_keys import KeyRing
 from transom.server.limits import POLICY_VIOLATION
-from transom.server.problems import problem
+from transom.server.problems import problem, takes_response
 from transom.server.settings import ServerSettings
 
 # Beside health: the page, whose user types the key in, and metrics, which hold no text, audio or key.
@@ -158,7 +158,7 @@ class Gate:
         client = scope.get("client") or ("an unknown address",)
         logger.info("refused %s %r of %s: %s", scope["type"], scope["path"], client[0], reason)
         self._on_refused(reason)
-        if scope["type"] == "http" or "websocket.http.response" in scope.get("extensions", {}):
+        if takes_response(scope):
             await response(scope, receive, send)
         else:  # this ASGI server can only answer 403
             await send({"type": "websocket.close", "code": POLICY_VIOLATION, "reason": reason})
