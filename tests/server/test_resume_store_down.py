@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from tests.server.test_shared_resume import Live
 from transom.errors import ConfigError
 from transom.server.resume import redis_link
 from transom.server.resume.record import ResumeError
-from transom.server.resume.redis_link import connect, name_of
+from transom.server.resume.redis_link import RedisLink, connect, name_of
 from transom.server.resume.select import make_store
 
 
@@ -64,6 +66,31 @@ async def test_a_server_without_sessions_notices_it() -> None:
     redis.is_down = False
     await until_true(lambda: store.reach == "shared")
     await store.stop()
+
+
+class DeafClient:
+    """Answers when it is told to stop waiting, as ``asyncio.wait_for`` may, and does not pass it on."""
+
+    def __init__(self) -> None:
+        self.num_probes = 0
+
+    async def set(self, *arguments: object, **options: object) -> None:
+        self.num_probes += 1
+        if self.num_probes > 1:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.Event().wait()
+
+    async def aclose(self) -> None:
+        pass
+
+
+async def test_a_link_stops_also_if_its_probe_swallows_that() -> None:
+    client: Any = DeafClient()
+    link = RedisLink(client, "redis://deaf")
+    await link.start()
+    await until_true(lambda: client.num_probes == 2)
+    async with asyncio.timeout(10):
+        await link.stop()
 
 
 async def test_what_a_client_left_behind_while_the_store_was_down_is_kept_once_it_is_back() -> None:

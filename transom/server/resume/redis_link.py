@@ -128,7 +128,7 @@ class RedisLink:
                 write.stored.set_result(None if isinstance(answer, Exception) else answer)
 
     async def _watch(self) -> None:
-        while True:
+        while not self._is_stopping:  # a cancellation in the moment of an answer is lost (asyncio.wait_for, 3.11)
             await asyncio.sleep(PROBE_INTERVAL_S)
             await self._probe()
 
