@@ -7,7 +7,7 @@ A pass runs every shape in every kind, kind beside kind: of the 4B one matrix of
 any cache; of the bundled model as many as a step has. The time of a step is each shape's median times how often a
 step has it. The floor is the bytes of the weights over the bandwidth of memory (see ``bandwidth``), measured in the
 same passes; small models read from the cache and may be below it. Seconds are of the processor, not of the clock.
-``native`` is int8 by the compiled library (transom build-native), left out if there is none.
+``native`` ones are by the compiled library (transom build-native), left out if there is none.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from benchmarks.bandwidth import read_bandwidth
 from benchmarks.random_checkpoint import VOXTRAL_4B
 from transom.config import ModelConfig
 from transom.layers.linear import Fp16Linear, Int8Linear, activation_levels
+from transom.layers.native_float import NativeLinear
 from transom.layers.native_linear import NativeInt8Linear
 from transom.layers.packed import PackedLinear
 from transom.native.library import Library, load
@@ -33,7 +34,7 @@ from transom.weights.hub import bundled_model
 from transom.weights.quantize import quantize_rows
 
 BANDWIDTH_BYTES = 512 << 20
-ITEM_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 1, "native": 1}
+ITEM_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2, "int8": 1}
 
 Layer = Callable[[torch.Tensor], torch.Tensor]
 
@@ -78,7 +79,9 @@ def make_layers(shape: Shape, *, is_small: bool, library: Library | None) -> dic
     layers["fp16"] = Fp16Linear(weight, None)
     layers["int8"] = Int8Linear(*quantize_rows(weight), None)
     if library is not None:
-        layers["native"] = NativeInt8Linear(library, *quantize_rows(weight), None)
+        layers["native bf16"] = NativeLinear(library, weight.bfloat16(), None)
+        layers["native fp16"] = NativeLinear(library, weight.half(), None)
+        layers["native int8"] = NativeInt8Linear(library, *quantize_rows(weight), None)
     return layers
 
 
@@ -109,8 +112,8 @@ def print_table(
     print(f"\n{streams} streams; memory is read at {bytes_per_second / 1e9:.1f} GB/s")
     print(
         f"{'':18}"
-        + "".join(f"{kind + ' x floor':>16}" for kind in kinds)
-        + "".join(f"{f'{kinds[0]} / {kind}':>15}" for kind in kinds[1:])
+        + "".join(f"{kind + ' x floor':>21}" for kind in kinds)
+        + "".join(f"{f'{kinds[0]} / {kind}':>20}" for kind in kinds[1:])
     )
     totals = dict.fromkeys(kinds, 0.0)
     shapes = list(dict.fromkeys(shape for shape, _ in seconds))
@@ -125,8 +128,10 @@ def print_table(
 def print_row(name: str, seconds: dict[str, float], byte_seconds: float) -> None:
     """``byte_seconds`` is how long it takes to read a byte for each of the weights."""
     first, *others = seconds
-    floors = "".join(f"{found / (byte_seconds * ITEM_BYTES[kind]):16.2f}" for kind, found in seconds.items())
-    gains = "".join(f"{seconds[first] / seconds[kind]:15.2f}" for kind in others)
+    floors = "".join(
+        f"{found / (byte_seconds * ITEM_BYTES[kind.split()[-1]]):21.2f}" for kind, found in seconds.items()
+    )
+    gains = "".join(f"{seconds[first] / seconds[kind]:20.2f}" for kind in others)
     print(f"{name:18}{floors}{gains}", flush=True)
 
 

@@ -26,7 +26,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import torch
@@ -34,14 +33,13 @@ import torch
 from benchmarks.bandwidth import read_bandwidth
 from benchmarks.random_checkpoint import VOXTRAL_4B, write_random_checkpoint
 from benchmarks.steppers import LinearLayers, Stepper, TransformersStepper, TransomStepper
-from transom.commands.engine_options import CPU_KERNELS, DTYPES
+from transom.commands.engine_options import CPU_KERNELS, DTYPES, WEIGHTS
 from transom.config import DType, ModelConfig, Weights
 from transom.weights.config_files import read_model_config
 from transom.weights.hub import bundled_model
 from transom.weights.shapes import expected_shapes
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "fp16": 2, "int8": 1}
-WEIGHTS: tuple[Weights, ...] = get_args(Weights)
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "bf16": 2, "fp16": 2, "int8": 1}
 LINEAR = "transformers' linear layers alone"
 
 

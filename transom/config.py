@@ -13,7 +13,7 @@ Norm = Literal["rms_norm", "layer_norm"]
 FeedForward = Literal["swiglu", "gelu"]
 PositionEmbedding = Literal["rope", "sinusoidal"]
 DType = Literal["float32", "bfloat16", "float16"]
-Weights = Literal["fp16", "int8"]
+Weights = Literal["bf16", "fp16", "int8"]
 KVCacheDType = Literal["auto", "int8"]
 CpuKernels = Literal["auto", "torch", "native"]
 

@@ -18,6 +18,7 @@ from transom.config import CacheConfig, EngineConfig, ModelConfig, Weights
 from transom.engine.build import LoadedModel, build_engine, load_model
 from transom.errors import ConfigError, WeightsError
 from transom.layers.linear import Fp16Linear, Int8Linear
+from transom.layers.native_float import NativeLinear
 from transom.layers.native_linear import NativeInt8Linear
 from transom.native.build import FOLDER_VARIABLE
 from transom.weights.convert import convert
@@ -123,21 +124,35 @@ def test_a_machine_without_fbgemm_is_told(tmp_path: Path, monkeypatch: pytest.Mo
         load_model(tmp_path, "random", "cpu", weights="int8")
 
 
-def test_the_native_library_has_8_bits_of_its_own(
-    native_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("weights", ROUNDED)
+def test_the_native_library_has_layers_of_its_own(
+    weights: Weights, native_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = write_lively(CONFIGS["whisper"], tmp_path / "source")
-    convert(source, tmp_path / "out", "int8")
-    torchs = heard(load_model(source, "random", "cpu", weights="int8"))
+    convert(source, tmp_path / "out", weights)
+    torchs = heard(load_model(source, "random", "cpu", weights=weights))
     monkeypatch.setenv(FOLDER_VARIABLE, str(native_folder))
     monkeypatch.setattr("transom.layers.linear.ENGINES", ("none",))
-    with pytest.raises(ConfigError, match="need torch's FBGEMM"):
-        load_model(source, "random", "cpu", weights="fp16")
-    at_load = load_model(source, "random", "cpu", weights="int8", cpu_kernels="native")
-    assert isinstance(at_load.model.decoder.head, NativeInt8Linear)
+    at_load = load_model(source, "random", "cpu", weights=weights, cpu_kernels="native")
+    assert isinstance(at_load.model.decoder.head, NativeInt8Linear if weights == "int8" else NativeLinear)
     tokens = heard(at_load)
     assert heard(load_model(tmp_path / "out", "random", "cpu")) == tokens
     assert sum(a == b for a, b in zip(torchs, tokens, strict=True)) > 0.8 * len(tokens)
+
+
+def test_bf16_weights_need_the_native_library_and_are_those_of_a_bfloat16_checkpoint(
+    native_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CONFIGS["voxtral"]
+    write_random_checkpoint(config, tmp_path, dtype="bfloat16")
+    with pytest.raises(ConfigError, match="--weights bf16 needs transom build-native"):
+        load_model(tmp_path, "random", "cpu", weights="bf16")
+    monkeypatch.setenv(FOLDER_VARIABLE, str(native_folder))
+    exact = load_model(tmp_path, "random", "cpu", "float32")
+    kept = load_model(tmp_path, "random", "cpu", weights="bf16")
+    hidden = torch.randn(3, config.decoder.hidden_size)
+    assert torch.equal(kept.model.decoder.logits(hidden), exact.model.decoder.logits(hidden))
+    assert heard(kept) == heard(exact)
 
 
 def test_folders_that_hold_something_else_than_they_say_are_refused(tmp_path: Path) -> None:
@@ -158,7 +173,7 @@ def test_folders_that_hold_something_else_than_they_say_are_refused(tmp_path: Pa
     config = json.loads((out / "config.json").read_text())
     for quantization, message in (
         ({"quant_method": "gptq", "bits": 4}, "quant_method is 'gptq'"),
-        ({"quant_method": "transom", "weights": "int3"}, "weights is 'int3'; supported: 'fp16' or 'int8'"),
+        ({"quant_method": "transom", "weights": "int3"}, "weights is 'int3'; supported: 'bf16' or 'fp16' or 'int8'"),
         ({"quant_method": "transom"}, "weights is missing"),
     ):
         (out / "config.json").write_text(json.dumps(config | {"quantization_config": quantization}))

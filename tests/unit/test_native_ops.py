@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from transom.layers.native_float import NativeLinear
+from transom.layers.native_float import DTYPES, NativeLinear
 from transom.layers.native_ops import NativeOps
 from transom.layers.norm import RMSNorm
 from transom.layers.ops import NOT_FINITE, Norm, TorchOps
@@ -102,8 +102,9 @@ def test_a_sum_of_different_shapes_is_refused(native_library: Library) -> None:
 
 @pytest.mark.parametrize(("outputs", "inputs"), [(1152, 384), (754, 37), (3, 5)])
 @pytest.mark.parametrize("has_bias", [True, False])
-def test_products(library_of_level: Library, outputs: int, inputs: int, has_bias: bool) -> None:
-    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs) if has_bias else None
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_products(library_of_level: Library, outputs: int, inputs: int, has_bias: bool, dtype: torch.dtype) -> None:
+    weight, bias = torch.randn(outputs, inputs).to(dtype), torch.randn(outputs) if has_bias else None
     linear = NativeLinear(library_of_level, weight, bias)
     x = torch.randn(17, inputs)
     together = linear(x)
@@ -111,3 +112,4 @@ def test_products(library_of_level: Library, outputs: int, inputs: int, has_bias
     torch.testing.assert_close(together.double(), wanted, rtol=1e-5, atol=1e-4)
     for rows in (slice(0, 1), slice(3, 7), slice(5, 17)):
         assert torch.equal(linear(x[rows]), together[rows]), "a row's bits depend on its company"
+    assert torch.equal(together, NativeLinear(library_of_level, weight.float(), bias)(x)), "widening rounds"

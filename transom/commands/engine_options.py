@@ -13,7 +13,7 @@ from transom.engine.api import Engine
 from transom.errors import ConfigError
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
-WEIGHTS: tuple[Weights, ...] = ("fp16", "int8")
+WEIGHTS: tuple[Weights, ...] = ("bf16", "fp16", "int8")
 KV_CACHE_DTYPES: tuple[KVCacheDType, ...] = ("auto", "int8")
 CPU_KERNELS: tuple[CpuKernels, ...] = ("auto", "torch", "native")
 # OpenMP threads that spin while they wait starve everything else on a shared machine; read when torch is loaded.
@@ -30,7 +30,8 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
     group.add_argument(
         "--weights",
         choices=WEIGHTS,
-        help="round matrices to 16 or 8 bits, on a CPU only (default: as the folder holds them)",
+        help="keep matrices in 16 or 8 bits and compute in float32, on a CPU only; bf16 needs transom build-native "
+        "(default: as the folder holds them)",
     )
     group.add_argument(
         "--kv-cache-dtype",

@@ -49,7 +49,7 @@ def rounding(
 ) -> Weights | None:
     """How a model's weights are rounded: as asked for, or as its folder holds them; None for not at all.
 
-    The compiled ``library`` has layers of 8 bits of its own; all others are torch's.
+    The compiled ``library`` has layers of every kind, torch has those of fp16 and int8.
 
     Raises ConfigError for what does not go together.
     """
@@ -63,7 +63,9 @@ def rounding(
         raise ConfigError(f"{what} runs on the CPU only, not on {device}: use the original and leave out --weights")
     if dtype not in (None, "float32"):
         raise ConfigError(f"{what} computes in float32, not in {dtype}: leave out --dtype")
-    if library is None or weights != "int8":
+    if library is None and weights == "bf16":
+        raise ConfigError(f"{what} needs transom build-native; without it, --dtype bfloat16 is nearest")
+    if library is None:
         require_fbgemm()
     return weights
 
@@ -124,8 +126,8 @@ def _jobs(model: SpeechModel, matrices: set[str]) -> list[Job]:
 def _linear(job: Job, tensors: Tensors, weights: Weights, library: Library | None) -> nn.Module:
     parts = [rounded(name, tensors, weights) for name in job.matrices]
     weight = _joined([part[name] for part, name in zip(parts, job.matrices, strict=True)])
-    if weights == "fp16":
-        return Fp16Linear(weight, job.bias)
+    if weights != "int8":
+        return NativeLinear(library, weight, job.bias) if library else Fp16Linear(weight, job.bias)
     scale = _joined([part[scale_name(name)] for part, name in zip(parts, job.matrices, strict=True)])
     if library is not None:
         return NativeInt8Linear(library, weight, scale, job.bias)

@@ -10,34 +10,21 @@
 // last, as memory likes it best.
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
 #include "int8.h"
 
 #define CHUNK_ROWS 64 // quantised at a time; the weights are read once for them
 #define MAX_TILES (CHUNK_ROWS / INT8_MAX_TILE)
-#define HUGE_PAGE_BYTES (2 << 20)
 
 // Bytes of a packed matrix.
 EXPORT int64_t transom_int8_packed_bytes(int64_t outputs, int64_t inputs) {
     return (outputs + INT8_OUTPUTS - 1) / INT8_OUTPUTS * INT8_OUTPUTS * int8_padded(inputs);
 }
 
-// Ask for huge pages before the memory is touched: a matrix that is read once a step costs a page walk for every page.
-static void ask_for_huge_pages(uint8_t *memory, int64_t num_bytes) {
-#ifdef MADV_HUGEPAGE
-    uintptr_t start = ((uintptr_t)memory + HUGE_PAGE_BYTES - 1) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    uintptr_t end = ((uintptr_t)memory + (uintptr_t)num_bytes) / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
-    if (start < end) (void)madvise((void *)start, end - start, MADV_HUGEPAGE); // a wish: nothing depends on it
-#else
-    (void)memory, (void)num_bytes;
-#endif
-}
-
 // weight [outputs][inputs], from -127 to 127, into packed[transom_int8_packed_bytes].
 EXPORT void transom_int8_pack(const int8_t *weight, int64_t outputs, int64_t inputs, uint8_t *packed) {
     int64_t padded = int8_padded(inputs), whole = inputs / INT8_INPUTS * INT8_INPUTS;
-    ask_for_huge_pages(packed, transom_int8_packed_bytes(outputs, inputs));
+    transom_ask_for_huge_pages(packed, transom_int8_packed_bytes(outputs, inputs));
     for (int64_t first = 0; first < outputs; first += INT8_OUTPUTS) {
         for (int64_t input = 0; input < padded; input += INT8_INPUTS) {
             for (int64_t output = first; output < first + INT8_OUTPUTS; output++, packed += INT8_INPUTS) {

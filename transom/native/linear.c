@@ -1,4 +1,4 @@
-// Linear layers in float32, for any number of rows. Few rows wait for the weights, which are read once and in order;
+// Linear layers of float32 rows, for any number of them; weights of 16 bits are widened as they are read. Few rows wait for the weights, which are read once and in order;
 // many rows reuse them from the cache. An output adds up its products in the order of the inputs whatever rows stand
 // beside it, so a row's bits are its own.
 //
@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-enum { AHEAD_FLOATS = 1024 }; // how far ahead weights are asked for
+enum { AHEAD_BYTES = 4096, LINE_BYTES = 64 }; // how far ahead weights are asked for, and how many come at a time
 
 #define BODY "linear_body.h"
 #include "each_level.h"

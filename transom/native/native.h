@@ -22,6 +22,8 @@ enum { LEVEL_PORTABLE = 0, LEVEL_AVX2 = 1, LEVEL_AVX512 = 2 };
 #define HAS_X86 0
 #endif
 
+EXPORT void transom_ask_for_huge_pages(void *memory, int64_t num_bytes);
+
 // Threads are torch's own: the library is linked to no OpenMP runtime and finds the one that torch has loaded, so
 // there is one pool of threads. A parallel loop takes its number of threads from its caller:
 //     #pragma omp parallel for num_threads(num_threads) schedule(static) if (num_threads > 1)

@@ -19,7 +19,11 @@ from transom.weights.names import LM_HEAD
 from transom.weights.shapes import Shapes, expected_shapes
 
 EMBEDDING = "decoder.embed_tokens.weight"
-STORED_DTYPES: dict[Weights, torch.dtype] = {"fp16": torch.float16, "int8": torch.int8}
+STORED_DTYPES: dict[Weights, torch.dtype] = {
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "int8": torch.int8,
+}
 INT8_MAXIMUM = 127
 _CHUNK_ROWS = 4096
 
@@ -58,14 +62,15 @@ def rounded(name: str, tensors: Mapping[str, torch.Tensor], weights: Weights) ->
     matrix = tensors[EMBEDDING if name == LM_HEAD and LM_HEAD not in tensors else name]
     if matrix.dtype == torch.int8:
         return {name: matrix, scale_name(name): tensors[scale_name(name)]}
+    dtype = STORED_DTYPES[weights]
     lowest, highest = matrix.aminmax()
-    limit = torch.finfo(torch.float16 if weights == "fp16" else torch.float32).max
+    limit = torch.finfo(dtype if dtype.is_floating_point else torch.float32).max
     if not (-limit <= float(lowest) and float(highest) <= limit):
         raise WeightsError(
             f"{name} goes from {lowest} to {highest}, which {weights} cannot hold; leave out --weights."
         )
-    if weights == "fp16":
-        return {name: matrix.half()}
+    if dtype.is_floating_point:
+        return {name: matrix.to(dtype)}
     quantized, scale = quantize_rows(matrix)
     return {name: quantized, scale_name(name): scale}
 
