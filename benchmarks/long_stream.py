@@ -3,7 +3,7 @@
     python -m benchmarks.long_stream [--hours 10] [--csv FILE] [--plot docs/age.png]
 
 Audio is fed as fast as it is run. Parts of an hour (at least ten, so shorter ones of a shorter stream) are compared:
-resident cache blocks (the most seen), objects, resident memory, and processor time per step (median). As the speed of
+resident cache blocks (the most seen), objects, private memory, and processor time per step (median). As the speed of
 a machine drifts, a young stream runs some steps in between all the time, and an old step is compared with a young one
 of the same minute. Exits 1 if that ratio of the last part is more than 1.05 times that of the first, if blocks or
 objects have grown, or memory by 1 % from the second part on: in the first the allocator still fills its shelves, so
@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
-from benchmarks.memory import resident_bytes
+from benchmarks.memory import private_bytes
 from tests.engines import tiny_model, tones
 from tests.parity.offline import whisper_config
 from transom.config import CacheConfig, EngineConfig
@@ -52,7 +52,7 @@ class Part:
     young_us: float
     resident_blocks: int
     python_objects: int
-    resident_mib: float
+    private_mib: float
 
     @property
     def age_ratio(self) -> float:
@@ -108,7 +108,7 @@ def run(hours: float) -> Iterator[Part]:
             young_us=times_us[1],
             resident_blocks=old.max_blocks,
             python_objects=len(gc.get_objects()),
-            resident_mib=resident_bytes() / 2**20,
+            private_mib=private_bytes() / 2**20,
         )
 
 
@@ -124,9 +124,9 @@ def plot(parts: Sequence[Part], file: Path) -> None:
     by_time.plot(hours, [part.step_us for part in parts], label="this stream")
     by_time.plot(hours, [part.young_us for part in parts], label="a young stream, in the same minutes")
     by_time.set(xlabel="hours of audio", ylabel="processor time of a step, us", ylim=(0, None))
-    by_memory.plot(hours, [part.resident_mib for part in parts], label="resident memory")
+    by_memory.plot(hours, [part.private_mib for part in parts], label="private memory")
     by_memory.plot(hours, [part.resident_blocks for part in parts], label="cache blocks in use")
-    by_memory.set(xlabel="hours of audio", ylabel="resident memory, MiB; cache blocks", ylim=(0, None))
+    by_memory.set(xlabel="hours of audio", ylabel="private memory, MiB; cache blocks", ylim=(0, None))
     for axes in (by_time, by_memory):
         axes.legend(frameon=False)
     figure.savefig(file, dpi=120)
@@ -159,11 +159,11 @@ def main() -> int:
 def judge(parts: Sequence[Part]) -> int:
     """Print the ratios of the last part; 1 if one is beyond its bound."""
     first, second, last = parts[0], parts[1], parts[-1]
-    ratio, growth = last.age_ratio / first.age_ratio, last.resident_mib / second.resident_mib
+    ratio, growth = last.age_ratio / first.age_ratio, last.private_mib / second.private_mib
     is_flat = last.resident_blocks <= first.resident_blocks and last.python_objects <= 1.01 * first.python_objects
     print(f"step time, last part / first part: {last.step_us / first.step_us:.3f}")
     print(f"the same, each over a young stream's: {ratio:.3f} (at most {MAX_STEP_TIME_RATIO})")
-    print(f"resident memory, last part / second part: {growth:.4f} (less than {MAX_GROWTH})")
+    print(f"private memory, last part / second part: {growth:.4f} (less than {MAX_GROWTH})")
     return 0 if ratio <= MAX_STEP_TIME_RATIO and growth < MAX_GROWTH and is_flat else 1
 
 
