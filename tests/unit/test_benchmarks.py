@@ -214,5 +214,6 @@ def test_the_4bs_shapes_are_checked_at_its_sizes() -> None:
     ids=["as good", "slower than a young stream", "a slower machine", "a block more", "memory grew"],
 )
 def test_a_long_stream_may_not_become_dearer(last: tuple[float, float, int, int, float], code: int) -> None:
-    first = long_stream.Part(1.0, 2000.0, 2000.0, 7, 1000, 400.0)
-    assert long_stream.judge([first, long_stream.Part(2.0, *last)]) == code
+    first = long_stream.Part(1.0, 2000.0, 2000.0, 7, 1000, 380.0)
+    second = replace(first, hours=2.0, private_mib=400.0)
+    assert long_stream.judge([first, second, long_stream.Part(3.0, *last)]) == code
