@@ -6,8 +6,8 @@ Audio is fed as fast as it is run. Parts of an hour (at least ten, so shorter on
 resident cache blocks (the most seen), objects, private memory, and processor time per step (median). As the speed of
 a machine drifts, a young stream runs some steps in between all the time, and an old step is compared with a young one
 of the same minute. Exits 1 if that ratio of the last part is more than 1.05 times that of the first, if blocks or
-objects have grown, or memory by 1 % from the second part on: some streams come and go before the first part, and in it
-the allocator still fills its shelves.
+objects have grown, or memory by 1 % from the second part on: some streams come and go before the first, and in it the
+allocator still fills its shelves.
 """
 
 from __future__ import annotations
