@@ -1,6 +1,6 @@
 """One stream of many simulated hours on a tiny model: does a step cost the same at the end as at the start?
 
-    python -m benchmarks.long_stream [--hours 10] [--csv FILE] [--plot docs/age.png]
+    python -m benchmarks.long_stream [--hours 10] [--cpu-kernels native] [--csv FILE] [--plot PNG]
 
 Audio is fed as fast as it is run. Parts of an hour (at least ten, so shorter ones of a shorter stream) are compared:
 resident cache blocks (the most seen), objects, private memory, and processor time per step (median). As the speed of
@@ -29,9 +29,11 @@ from tqdm import tqdm
 from benchmarks.memory import private_bytes
 from tests.engines import tiny_model, tones
 from tests.parity.offline import whisper_config
+from transom.commands.engine_options import CPU_KERNELS
 from transom.config import CacheConfig, EngineConfig
 from transom.engine.api import SessionOptions
 from transom.engine.build import LoadedModel, build_engine
+from transom.native.library import Library, choose_library
 
 TOKENS_PER_HOUR = 45_000
 MIN_PARTS = 10
@@ -89,9 +91,9 @@ class LoneStream:
         return times_ns
 
 
-def run(hours: float) -> Iterator[Part]:
+def run(hours: float, library: Library | None) -> Iterator[Part]:
     """Let one stream grow old, and young ones beside it."""
-    loaded = tiny_model(whisper_config(num_encoder_layers=1, decoder_windows=(16,)))
+    loaded = tiny_model(whisper_config(num_encoder_layers=1, decoder_windows=(16,)), library)
     old = LoneStream(loaded)
     num_parts = max(MIN_PARTS, round(hours))
     rounds_per_part = max(1, int(hours * TOKENS_PER_HOUR) // num_parts // OLD_STEPS)
@@ -143,6 +145,7 @@ def main() -> int:
     """Print a table, and judge it."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--hours", type=float, default=10.0)
+    parser.add_argument("--cpu-kernels", choices=CPU_KERNELS, default="auto", help="as of transom serve")
     parser.add_argument("--csv", type=Path)
     parser.add_argument("--plot", type=Path, metavar="PNG")
     args = parser.parse_args()
@@ -150,7 +153,7 @@ def main() -> int:
     names = [field.name for field in fields(Part)]
     print(*(f"{name:>16}" for name in names))
     parts = []
-    for part in run(args.hours):
+    for part in run(args.hours, choose_library(args.cpu_kernels, "cpu")):
         parts.append(part)
         print(
             *(f"{value:16.2f}" if isinstance(value, float) else f"{value:16d}" for value in astuple(part)), flush=True

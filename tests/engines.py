@@ -16,6 +16,7 @@ from transom.engine.build import LoadedModel, build_engine
 from transom.engine.engine import Engine as ModelEngine
 from transom.engine.model import build_model
 from transom.kernels.backend import AttentionBackend
+from transom.native.library import Library
 from transom.tokenizer.tekken import Tokenizer, TokenizerAudio
 
 Samples = NDArray[np.float32]
@@ -40,11 +41,11 @@ def lively_tensors(config: ModelConfig) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def tiny_model(config: ModelConfig | None = None) -> LoadedModel:
-    """A lively model of the whisper family, or of ``config``."""
+def tiny_model(config: ModelConfig | None = None, library: Library | None = None) -> LoadedModel:
+    """A lively model of the whisper family, or of ``config``, on the compiled ``library`` if there is one."""
     config = config or whisper_config()
-    model = build_model(config, lively_tensors(config), torch.device("cpu"))
-    return LoadedModel("tiny", model, byte_tokenizer(config.audio.num_mel_bins), "float32")
+    model = build_model(config, lively_tensors(config), torch.device("cpu"), library)
+    return LoadedModel("tiny", model, byte_tokenizer(config.audio.num_mel_bins), "float32", library=library)
 
 
 def tiny_engine(

@@ -27,7 +27,7 @@ class WordTimes:
     """Collects the words of text deltas; a finished one takes four numbers of memory, however long the turn gets."""
 
     def __init__(self) -> None:
-        self._spans = array("q")  # of each word: first character, one past the last, start and end step
+        self._spans = array("I")  # of each word: first character, one past the last, start and end step
         self._num_characters = 0
         self._last_end_step = 0
         self._last_token_step = -2

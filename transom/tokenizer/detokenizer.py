@@ -7,7 +7,6 @@ it separates. Make a new Detokenizer for each turn.
 from __future__ import annotations
 
 import codecs
-import io
 from typing import Protocol
 
 
@@ -35,7 +34,7 @@ class Detokenizer:
     def __init__(self, vocabulary: Vocabulary) -> None:
         self._vocabulary = vocabulary
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        self._text = io.StringIO()
+        self._text = bytearray()  # UTF-8: of a turn of a whole day, too
         self._held_space = ""
 
     def push(self, token_id: int) -> str:
@@ -52,13 +51,13 @@ class Detokenizer:
     @property
     def text(self) -> str:
         """The concatenation of all deltas so far."""
-        return self._text.getvalue()
+        return self._text.decode()
 
     def _emit(self, characters: str) -> str:
         unstripped = self._held_space + characters
         delta = unstripped.rstrip()
         self._held_space = unstripped[len(delta) :]
-        if not self._text.tell():
+        if not self._text:
             delta = delta.lstrip()
-        self._text.write(delta)
+        self._text += delta.encode()
         return delta
