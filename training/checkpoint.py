@@ -2,7 +2,7 @@
 
 A file holds plain values and tensors only. ``weights`` and ``optimizer`` are missing from slim ones, which are good
 for evaluation and export; ``average`` (the moving average of the weights) is what is evaluated and exported. Files
-of the runs before this package are read too (see :mod:`training.earlier_runs`).
+from before this package are read too (see :mod:`training.earlier_runs`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from training.earlier_runs import is_earlier, read_first_run, upgrade
+from training.earlier_runs import is_earlier, upgrade
 from transom.config import AudioConfig, DecoderConfig, EncoderConfig, ModelConfig
 from transom.errors import WeightsError
 
@@ -67,9 +67,7 @@ class Checkpoint:
 
     @classmethod
     def load(cls, path: Path) -> Checkpoint:
-        """Read a checkpoint, or the folder of the first run, onto the CPU. Raises WeightsError for anything else."""
-        if path.is_dir():
-            return cls(*read_first_run(path))
+        """Read a checkpoint onto the CPU. Raises WeightsError for anything else."""
         try:
             values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except (OSError, RuntimeError, ValueError) as error:

@@ -1,24 +1,21 @@
-"""Reads what was trained before this package existed: other parameter names, another checkpoint layout.
+"""Reads checkpoints from before this package existed: other parameter names, another layout.
 
-The first run left a ``model.safetensors`` with its short names and the second one whole checkpoints. Remove this file
-when neither is needed any more.
+The bundled model's training began with them, up to step 3938. Remove this file when none is needed any more.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 
 from transom.config import AudioConfig, DecoderConfig, EncoderConfig, ModelConfig
 
 NUM_SPECIALS = 4
 DEFAULT_DELAY_TOKENS = 12
+DECODER_WINDOW_TOKENS = 384
 
 TOP_LEVEL = {
     "enc.conv1": "encoder.stem.conv1",
@@ -60,7 +57,7 @@ def parameter_name(earlier: str) -> str:
     return f"{part}.layers.{layer[2]}.{IN_LAYER[layer[3]]}.{kind}"
 
 
-def earlier_config(values: dict[str, Any], decoder_window_tokens: int) -> ModelConfig:
+def earlier_config(values: dict[str, Any]) -> ModelConfig:
     """The configuration of a run described by its own short keys."""
     encoder = EncoderConfig(
         num_mel_bins=80,
@@ -84,28 +81,22 @@ def earlier_config(values: dict[str, Any], decoder_window_tokens: int) -> ModelC
         num_heads=values["dh"],
         num_kv_heads=values["dh"],
         head_dim=values["dd"] // values["dh"],
-        sliding_windows=(decoder_window_tokens,) * values["n_dec"],
+        sliding_windows=(DECODER_WINDOW_TOKENS,) * values["n_dec"],
         rope_theta=1e4,
     )
     return ModelConfig(AudioConfig(num_mel_bins=80), encoder, decoder, default_delay_tokens=DEFAULT_DELAY_TOKENS)
 
 
-def read_first_run(folder: Path) -> tuple[ModelConfig, dict[str, torch.Tensor]]:
-    """The first run's configuration and float16 weights, from its ``config.json`` and ``model.safetensors``."""
-    values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return earlier_config(values, decoder_window_tokens=1024), _renamed(load_file(folder / "model.safetensors"))
-
-
 def is_earlier(values: dict[str, Any]) -> bool:
-    """Whether a checkpoint's content is of the second run."""
+    """Whether a checkpoint's content is in the earlier layout."""
     return "ema" in values
 
 
 def upgrade(values: dict[str, Any]) -> dict[str, Any]:
-    """A checkpoint of the second run as one of this package: what ``Checkpoint`` holds, by name."""
+    """Such a checkpoint as one of this package: what ``Checkpoint`` holds, by name."""
     is_whole = "opt" in values
     return {
-        "model": asdict(earlier_config(values["config"], decoder_window_tokens=384)),
+        "model": asdict(earlier_config(values["config"])),
         "average": _renamed(values["ema"]),
         "weights": _renamed(values["model"]) if is_whole else None,
         "optimizer": _optimizer(values["opt"], list(values["model"])) if is_whole else None,

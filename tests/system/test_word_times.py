@@ -1,6 +1,7 @@
-"""The bundled model's word times against forced alignments of readers that it never heard.
+"""The bundled model's word times against forced alignments, of four readers that it was trained on.
 
-docs/decisions.md has the figures of 64 recordings; the bounds here leave room around those of eight.
+docs/decisions.md has the figures of 32 recordings, and those of readers that it never heard, of whom there are only
+ends by our own aligner. The bounds here leave room around the figures of eight.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def test_this_machine_can_serve(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"processor", "attention cpu", "bundled model", "audio files", "port", "access", "versions"} <= set(
         findings
     )
-    assert findings["bundled model"]["found"].startswith("whole, 27 MiB of weights")
+    assert findings["bundled model"]["found"].startswith("whole, 41 MiB of weights")
     assert "torch 2" in findings["versions"]["found"]
 
 

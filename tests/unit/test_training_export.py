@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from tests.engines import tones, transcribe
-from tests.unit.training_models import earlier_name, lively_model, tiny_config, tiny_pieces
+from tests.engines import Samples, tones, transcribe
+from tests.golden.streaming import recording, stored_transcripts
+from tests.unit.training_models import lively_model, tiny_config, tiny_pieces
 from training.checkpoint import Checkpoint, Progress
 from training.export import export
 from training.greedy import EXTRA_RIGHT_PAD_TOKENS, greedy_ids
+from training.model import StreamModel
 from transom.audio.mel import LogMel
-from transom.config import CacheConfig, EngineConfig
+from transom.config import AudioConfig, CacheConfig, EngineConfig
 from transom.engine.build import build_engine, load_model
 from transom.errors import WeightsError
-from transom.weights.hub import bundled_model
-from transom.weights.names import canonical_name
+from transom.tokenizer.tekken import Tokenizer
+from transom.weights.checkpoint import load_checkpoint
+from transom.weights.config_files import read_model_config
+from transom.weights.hub import TOKENIZER_FILE, bundled_model
 
 LEFT_PAD_TOKENS = 8
 
@@ -37,9 +39,7 @@ def test_the_engine_writes_the_trained_models_tokens(family: str, delay_tokens: 
     export(checkpoint, pieces.tokenizer, tmp_path / "model", LEFT_PAD_TOKENS)
 
     samples = tones(4.0, seed=2)[:-321]
-    tail_samples = -len(samples) % 1280 + 1280 * (delay_tokens + EXTRA_RIGHT_PAD_TOKENS)
-    padded = np.pad(samples, (200 + 1280 * LEFT_PAD_TOKENS, tail_samples + 40))
-    audio = model.embed(model.encode(LogMel(config.audio)(torch.from_numpy(padded))[None]))
+    audio = model.embed(model.encode(log_mel(samples, LEFT_PAD_TOKENS, delay_tokens)))
     expected = greedy_ids(model, audio, pieces.tokenizer, LEFT_PAD_TOKENS, delay_tokens)[0]
 
     engine = build_engine(
@@ -52,28 +52,24 @@ def test_the_engine_writes_the_trained_models_tokens(family: str, delay_tokens: 
     assert len(set(expected)) >= 5
 
 
-def test_the_first_runs_folder_becomes_the_bundled_model(tmp_path: Path) -> None:
-    source = tmp_path / "first_run"
-    source.mkdir()
-    shape = {"d": 384, "h": 6, "f": 1536, "n_enc": 4, "W": 128, "R": 4, "dd": 384, "df": 1024, "dh": 6, "n_dec": 3}
-    (source / "config.json").write_text(json.dumps({**shape, "V": 750}))
-    save_file(
-        {
-            earlier_name(canonical(name)): tensor
-            for name, tensor in load_file(bundled_model() / "model.safetensors").items()
-        },
-        source / "model.safetensors",
-    )
-    pieces = tiny_pieces().from_file(bundled_model() / "tekken.json")
-    export(Checkpoint.load(source), pieces.tokenizer, tmp_path / "model")
-    for name in ("config.json", "tekken.json", "model.safetensors"):
-        assert (tmp_path / "model" / name).read_bytes() == (bundled_model() / name).read_bytes()
+def test_the_training_code_writes_the_bundled_models_golden_tokens() -> None:
+    config, tokenizer = read_model_config(bundled_model()), Tokenizer.from_file(bundled_model() / TOKENIZER_FILE)
+    model = StreamModel(config, num_ctc_classes=2).eval()
+    missing, unexpected = model.load_state_dict(load_checkpoint(bundled_model(), config), strict=False)
+    assert not unexpected
+    assert all(name.startswith("ctc.") for name in missing)
+    for name, golden in stored_transcripts().items():
+        mel = log_mel(recording(name), tokenizer.audio.n_left_pad_tokens, config.default_delay_tokens)
+        audio = model.embed(model.encode(mel))
+        ids = greedy_ids(model, audio, tokenizer, tokenizer.audio.n_left_pad_tokens, config.default_delay_tokens)
+        assert tuple(ids[0]) == golden.token_ids
 
 
-def canonical(stored: str) -> str:
-    found = canonical_name(stored)
-    assert found is not None
-    return found[0]
+def log_mel(samples: Samples, left_pad_tokens: int, delay_tokens: int) -> torch.Tensor:
+    """Frames [1, F, 80] of a turn between its pads, on the grid of the engine."""
+    tail_samples = -len(samples) % 1280 + 1280 * (delay_tokens + EXTRA_RIGHT_PAD_TOKENS)
+    padded = np.pad(samples, (200 + 1280 * left_pad_tokens, tail_samples + 40))
+    return LogMel(AudioConfig(num_mel_bins=80))(torch.from_numpy(padded))[None]
 
 
 def test_a_torn_checkpoint_is_named(tmp_path: Path) -> None:

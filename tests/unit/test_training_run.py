@@ -103,7 +103,7 @@ def test_a_frozen_encoder_stays_and_what_cannot_be_resumed_is_refused(data: Step
 def test_an_earlier_runs_checkpoint_is_taken_over(data: StepBatches, tmp_path: Path) -> None:
     shape = {"d": 64, "h": 2, "f": 96, "n_enc": 2, "W": 13, "R": 4, "dd": 64, "dh": 4, "df": 96, "n_dec": 2}
     shape["V"] = tiny_pieces().num_pieces
-    config = earlier_config(shape, decoder_window_tokens=384)
+    config = earlier_config(shape)
     run = Run(CONFIG, config, tiny_pieces())
     run.feature_norm = feature_norm(data._pools)
     assert run.feature_norm is not None

@@ -10,14 +10,14 @@ def test_the_bundled_model_is_of_the_second_family_and_loads_whole() -> None:
     config = read_model_config(bundled_model())
     encoder, decoder = config.encoder, config.decoder
     assert (encoder.norm, encoder.ffn, encoder.pos_embed) == ("layer_norm", "gelu", "sinusoidal")
-    assert (encoder.sliding_window, encoder.look_ahead_frames, encoder.output_lag_tokens) == (128, 4, 4)
+    assert (encoder.sliding_window, encoder.look_ahead_frames, encoder.output_lag_tokens) == (256, 4, 4)
     assert (encoder.mel_pad_value, encoder.max_source_positions, encoder.norm_eps) == (-0.625, 1500, 1e-5)
-    assert (decoder.sliding_windows, decoder.rope_theta, config.default_delay_tokens) == ((1024,) * 3, 1e4, 12)
+    assert (decoder.sliding_windows, decoder.rope_theta, config.default_delay_tokens) == ((384,) * 4, 1e4, 12)
 
     weights = load_checkpoint(bundled_model(), config)
     assert {tensor.dtype for tensor in weights.values()} == {torch.float16}
     assert all(tensor.isfinite().all() for tensor in weights.values())
-    assert sum(tensor.numel() for tensor in weights.values()) == 14_044_032
+    assert sum(tensor.numel() for tensor in weights.values()) == 21_261_312
 
 
 def test_the_bundled_tokenizer_fits_the_bundled_model() -> None:
