@@ -1,8 +1,7 @@
 """Checkpoints: written whole or not at all, so that a run that is killed goes on from the one before.
 
 A file holds plain values and tensors only. ``weights`` and ``optimizer`` are missing from slim ones, which are good
-for evaluation and export; ``average`` (the moving average of the weights) is what is evaluated and exported. Files
-from before this package are read too (see :mod:`training.earlier_runs`).
+for evaluation and export; ``average`` (the moving average of the weights) is what is evaluated and exported.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 
 import torch
 
-from training.earlier_runs import is_earlier, upgrade
 from transom.config import AudioConfig, DecoderConfig, EncoderConfig, ModelConfig
 from transom.errors import WeightsError
 
@@ -72,8 +70,6 @@ class Checkpoint:
             values = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         except (OSError, RuntimeError, ValueError) as error:
             raise WeightsError(f"cannot read checkpoint {path}: {error}") from error
-        if is_earlier(values):
-            values = upgrade(values)
         return cls(**{**values, "model": model_config(values["model"]), "progress": Progress(**values["progress"])})
 
 

@@ -2,8 +2,8 @@
 
     python -m training.export CHECKPOINT FOLDER [--tokenizer tekken.json] [--left-pad-tokens 32]
 
-CHECKPOINT is a file of :mod:`training.train`, or one from before this package. The averaged weights are written; the
-auxiliary CTC head is dropped. The folder is checked to load.
+CHECKPOINT is a file of :mod:`training.train`. The averaged weights are written, the auxiliary CTC head is dropped,
+and the folder is checked to load.
 """
 
 from __future__ import annotations

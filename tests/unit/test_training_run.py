@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from tests.unit.test_training_streams import TEXTS
-from tests.unit.training_models import earlier_name, log_mel, tiny_config, tiny_pieces, write_shards
+from tests.unit.training_models import log_mel, tiny_config, tiny_pieces, write_shards
 from training.attention import banded_attention
-from training.earlier_runs import earlier_config
 from training.losses import LossConfig, corrupted, decoder_loss, distillation_loss
 from training.metrics import read_curves
 from training.model import StreamModel
@@ -98,50 +97,6 @@ def test_a_frozen_encoder_stays_and_what_cannot_be_resumed_is_refused(data: Step
     run.checkpoint().save(tmp_path / LAST)
     with pytest.raises(WeightsError, match="another encoder"):
         new_run(data, "voxtral").resume(tmp_path / LAST)
-
-
-def test_an_earlier_runs_checkpoint_is_taken_over(data: StepBatches, tmp_path: Path) -> None:
-    shape = {"d": 64, "h": 2, "f": 96, "n_enc": 2, "W": 13, "R": 4, "dd": 64, "dh": 4, "df": 96, "n_dec": 2}
-    shape["V"] = tiny_pieces().num_pieces
-    config = earlier_config(shape)
-    run = Run(CONFIG, config, tiny_pieces())
-    run.feature_norm = feature_norm(data._pools)
-    assert run.feature_norm is not None
-    for step in range(2):
-        run.step(data[step])
-    saved = run.checkpoint()
-    assert saved.weights is not None
-    assert saved.optimizer is not None
-    names = {earlier_name(name): name for name in saved.weights}
-    moments = [saved.optimizer[names[name]] for name in sorted(names, key=earlier_group)]
-    earlier = {
-        "config": shape,
-        "model": {name: saved.weights[ours] for name, ours in names.items()},
-        "ema": {name: saved.average[ours] for name, ours in names.items()},
-        "opt": {"state": dict(enumerate(moments))},
-        "norm": tuple(run.feature_norm),
-        "step": 2,
-        "hours": 0.5,
-        "wall": 9.0,
-        "best": 9.9,
-        "forced": None,
-        "train": {},
-        "data": {},
-    }
-    torch.save(earlier, tmp_path / LAST)
-    taken = Run(CONFIG, config, tiny_pieces())
-    taken.resume(tmp_path / LAST)
-    assert (taken.progress.step, taken.progress.audio_s, taken.progress.best_error_rate) == (2, 1800.0, None)
-    run.step(data[2])
-    taken.step(data[2])
-    for name, tensor in run.model.state_dict().items():
-        assert torch.equal(tensor, taken.model.state_dict()[name]), name
-
-
-def earlier_group(name: str) -> int:
-    if not name.startswith("enc."):
-        return 2
-    return 0 if name.startswith(("enc.conv", "enc.layers.0.", "enc.layers.1.")) else 1
 
 
 def test_the_loop_writes_a_run_folder_and_stops_at_a_signal(data: StepBatches, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import torch
 
 from tests.engines import lively_tensors
 from tests.parity.offline import whisper_config
-from training.earlier_runs import IN_LAYER, LAYER, TOP_LEVEL
 from training.model import StreamModel
 from training.pieces import Pieces
 from transom.config import ModelConfig
@@ -65,16 +64,3 @@ def write_shards(folder: Path, source: str, texts: Sequence[str], seed: int = 0,
     (folder / f"{source}.idx").write_text("".join(index))
     generator.normal(-3, 1, (position, 80)).astype(np.float16).tofile(folder / f"{source}.mel")
     generator.normal(0, 1, (position // 2, feature_size)).astype(np.float16).tofile(folder / f"{source}.tf")
-
-
-def earlier_name(name: str) -> str:
-    """What the runs before the package called one of its parameters."""
-    stem, _, kind = name.rpartition(".")
-    top = {ours: theirs for theirs, ours in TOP_LEVEL.items()}
-    if stem in top:
-        return f"{top[stem]}.{kind}"
-    part, _, index, rest = stem.split(".", 3)
-    inner = {ours: theirs for theirs, ours in IN_LAYER.items()}[rest]
-    earlier = f"{'enc.layers' if part == 'encoder' else 'dec'}.{index}.{inner}"
-    assert LAYER.fullmatch(earlier)
-    return f"{earlier}.{kind}"
