@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import resource
 from pathlib import Path
 
@@ -12,6 +13,10 @@ def resident_bytes() -> int:
 
 
 def private_bytes() -> int:
-    """Bytes of its own, swapped out or not: no mapped files, whose pages the system takes back as it likes."""
+    """Bytes of its own, swapped out or not, without what the allocator (glibc's) keeps for later.
+
+    Pages of mapped files are left out: the system takes them back and maps them again as it likes.
+    """
+    ctypes.CDLL(None).malloc_trim(0)
     fields = (line.split() for line in Path("/proc/self/status").read_text().splitlines())
     return sum(1024 * int(field[1]) for field in fields if field[0] in ("RssAnon:", "VmSwap:"))
