@@ -43,7 +43,6 @@ SAMPLES_SHIFTED = 7919
 OLD_STEPS = 50
 YOUNG_STEPS = 10
 WARM_STEPS = 100
-WARM_STREAMS = 6
 
 
 @dataclass(frozen=True)
@@ -97,9 +96,6 @@ def run(hours: float, library: Library | None) -> Iterator[Part]:
     old = LoneStream(loaded)
     num_parts = max(MIN_PARTS, round(hours))
     rounds_per_part = max(1, int(hours * TOKENS_PER_HOUR) // num_parts // OLD_STEPS)
-    for _ in range(WARM_STREAMS):  # the allocator fills its shelves
-        LoneStream(loaded).run(WARM_STEPS)
-        gc.collect()
     for part in range(num_parts):
         old.max_blocks = 0
         young = LoneStream(loaded)

@@ -144,15 +144,22 @@ def test_bf16_weights_need_the_native_library_and_are_those_of_a_bfloat16_checkp
     native_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = CONFIGS["voxtral"]
-    write_random_checkpoint(config, tmp_path, dtype="bfloat16")
+    source = tmp_path / "source"
+    write_random_checkpoint(config, source, dtype="bfloat16")
+    convert(source, tmp_path / "out", "bf16")
     with pytest.raises(ConfigError, match="--weights bf16 needs transom build-native"):
-        load_model(tmp_path, "random", "cpu", weights="bf16")
+        load_model(source, "random", "cpu", weights="bf16")
+    with pytest.raises(ConfigError, match="a folder of bf16 weights needs transom build-native"):
+        load_model(tmp_path / "out", "random", "cpu")
     monkeypatch.setenv(FOLDER_VARIABLE, str(native_folder))
-    exact = load_model(tmp_path, "random", "cpu", "float32")
-    kept = load_model(tmp_path, "random", "cpu", weights="bf16")
+    exact = load_model(source, "random", "cpu", "float32")
     hidden = torch.randn(3, config.decoder.hidden_size)
-    assert torch.equal(kept.model.decoder.logits(hidden), exact.model.decoder.logits(hidden))
-    assert heard(kept) == heard(exact)
+    for kept in (
+        load_model(source, "random", "cpu", weights="bf16"),
+        load_model(tmp_path / "out", "random", "cpu"),
+    ):
+        assert torch.equal(kept.model.decoder.logits(hidden), exact.model.decoder.logits(hidden))
+        assert heard(kept) == heard(exact)
 
 
 def test_folders_that_hold_something_else_than_they_say_are_refused(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from pathlib import Path
+from typing import get_args
 
 from transom.commands.values import OFF, memory, off_or, positive, positive_number
 from transom.config import CacheConfig, CpuKernels, DType, EngineConfig, KVCacheDType, Weights
@@ -13,7 +14,7 @@ from transom.engine.api import Engine
 from transom.errors import ConfigError
 
 DTYPES: tuple[DType, ...] = ("float32", "bfloat16", "float16")
-WEIGHTS: tuple[Weights, ...] = ("bf16", "fp16", "int8")
+WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 KV_CACHE_DTYPES: tuple[KVCacheDType, ...] = ("auto", "int8")
 CPU_KERNELS: tuple[CpuKernels, ...] = ("auto", "torch", "native")
 # OpenMP threads that spin while they wait starve everything else on a shared machine; read when torch is loaded.

@@ -63,9 +63,9 @@ def rounding(
         raise ConfigError(f"{what} runs on the CPU only, not on {device}: use the original and leave out --weights")
     if dtype not in (None, "float32"):
         raise ConfigError(f"{what} computes in float32, not in {dtype}: leave out --dtype")
-    if library is None and weights == "bf16":
-        raise ConfigError(f"{what} needs transom build-native; without it, --dtype bfloat16 is nearest")
     if library is None:
+        if weights == "bf16":
+            raise ConfigError(f"{what} needs transom build-native; without it, --dtype bfloat16 is nearest")
         require_fbgemm()
     return weights
 

@@ -85,7 +85,7 @@ def require_fbgemm() -> None:
     if engine not in ENGINES:
         raise ConfigError(
             f"weights in 8 or 16 bits need torch's FBGEMM, which runs on x86 processors with AVX2; here torch has "
-            f"{engine!r}. Leave out --weights; for 8 bits, transom build-native brings others"
+            f"{engine!r}. Leave out --weights, or bring others: transom build-native"
         )
 
 

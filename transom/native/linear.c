@@ -1,6 +1,6 @@
-// Linear layers of float32 rows, for any number of them; weights of 16 bits are widened as they are read. Few rows wait for the weights, which are read once and in order;
-// many rows reuse them from the cache. An output adds up its products in the order of the inputs whatever rows stand
-// beside it, so a row's bits are its own.
+// Linear layers of float32 rows, for any number of them; weights of 16 bits are widened as they are read. Few rows wait
+// for the weights, which are read once and in order; many rows reuse them from the cache. An output adds up its products
+// in the order of the inputs whatever rows stand beside it, so a row's bits are its own.
 //
 // Packed weights: [panels][inputs][PANEL outputs], zeros where the last panel has no output.
 #include "linear.h"

@@ -6,6 +6,8 @@ option names (``pos_embed``, ``ffn_type``, ``norm_type``, ...), whose defaults a
 
 from __future__ import annotations
 
+from typing import get_args
+
 from transom.config import (
     NO_WINDOW,
     AudioConfig,
@@ -25,7 +27,7 @@ LAYER_TYPES = ("sliding_attention", "full_attention")
 NORMS: tuple[Norm, ...] = ("rms_norm", "layer_norm")
 FEED_FORWARDS: tuple[FeedForward, ...] = ("swiglu", "gelu")
 POSITION_EMBEDDINGS: tuple[PositionEmbedding, ...] = ("rope", "sinusoidal")
-STORED_WEIGHTS: tuple[Weights, ...] = ("bf16", "fp16", "int8")
+STORED_WEIGHTS: tuple[Weights, ...] = get_args(Weights)
 QUANT_METHOD = "transom"
 FRAMES_PER_TOKEN = EncoderConfig.downsample_factor
 TIED_ONLY = " (logits come from the embedding; an lm_head is accepted only as an identical copy of it)"
