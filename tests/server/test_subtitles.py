@@ -95,6 +95,9 @@ def test_srt_and_vtt_of_hours_line_breaks_and_markup() -> None:
         "WEBVTT\n\n00:00:00.000 --> 00:00:00.080\none two\n\n"
         "01:01:01.007 --> 100:00:00.000\na &lt;b&gt; &amp; c --&gt; d\n\n"
     )
+    blank = [Segment(0, 80, " \n"), Segment(80, 160, "b")]
+    assert to_srt(blank) == "1\n00:00:00,000 --> 00:00:00,080\n\n2\n00:00:00,080 --> 00:00:00,160\nb\n\n"
+    assert to_vtt(blank) == "WEBVTT\n\n00:00:00.000 --> 00:00:00.080\n\n00:00:00.080 --> 00:00:00.160\nb\n\n"
     assert to_vtt([]) == "WEBVTT\n\n"
     assert to_srt([]) == ""
 

@@ -10,7 +10,7 @@ from transom.server.files.transcript import Segment
 def to_srt(segments: Sequence[Segment]) -> str:
     """A SubRip file."""
     return "".join(
-        f"{number}\n{_time(segment.start_ms, ',')} --> {_time(segment.end_ms, ',')}\n{_line(segment.text)}\n\n"
+        f"{number}\n{_time(segment.start_ms, ',')} --> {_time(segment.end_ms, ',')}\n{_line(segment.text)}\n"
         for number, segment in enumerate(segments, 1)
     )
 
@@ -18,7 +18,7 @@ def to_srt(segments: Sequence[Segment]) -> str:
 def to_vtt(segments: Sequence[Segment]) -> str:
     """A WebVTT file; the characters that would be markup there are escaped."""
     return "WEBVTT\n\n" + "".join(
-        f"{_time(segment.start_ms, '.')} --> {_time(segment.end_ms, '.')}\n{_escape(_line(segment.text))}\n\n"
+        f"{_time(segment.start_ms, '.')} --> {_time(segment.end_ms, '.')}\n{_escape(_line(segment.text))}\n"
         for segment in segments
     )
 
@@ -31,8 +31,9 @@ def _time(time_ms: int, decimal_mark: str) -> str:
 
 
 def _line(text: str) -> str:
-    """Text without line breaks: an empty line would end the cue."""
-    return " ".join(text.split())
+    """Text as one line, or none if there is none: an empty line would end the cue."""
+    words = " ".join(text.split())
+    return f"{words}\n" if words else ""
 
 
 def _escape(text: str) -> str:
