@@ -18,6 +18,7 @@ from training.checkpoint import Checkpoint, Progress, Tensors
 from training.losses import LossConfig, losses
 from training.model import StreamModel
 from training.pieces import Pieces
+from training.replicas import Replicas
 from training.schedule import ScheduleConfig, encoder_factor, ends_cycle, rate_factor
 from training.streams import Batch
 from transom.config import ModelConfig
@@ -46,10 +47,16 @@ class Run:
     """State that a step changes."""
 
     def __init__(
-        self, config: TrainConfig, model_config: ModelConfig, pieces: Pieces, device: torch.device | str = "cpu"
+        self,
+        config: TrainConfig,
+        model_config: ModelConfig,
+        pieces: Pieces,
+        device: torch.device | str = "cpu",
+        replicas: Replicas | None = None,
     ) -> None:
         torch.manual_seed(config.seed)
         self.config, self.pieces, self.device = config, pieces, torch.device(device)
+        self.replicas = replicas or Replicas()
         self.model = StreamModel(model_config, pieces.num_ctc_classes, config.dropout).to(self.device)
         self.groups = _groups(self.model, config.schedule)
         self.optimizer = torch.optim.AdamW(
@@ -80,12 +87,12 @@ class Run:
         self.feature_norm = None if saved.feature_norm is None else saved.feature_norm.float().to(self.device)
 
     def step(self, batch: Batch, level: float | None = None) -> dict[str, torch.Tensor]:
-        """Learn from one batch, at ``level`` of the rates or as the schedule says; returns the parts of the loss.
+        """Learn from one batch, at ``level`` of the rates or as the schedule says; returns the parts of its loss.
 
         What is not finite is not learnt from. Nothing here makes the host wait for a GPU.
         """
         config, number = self.config, self.progress.step
-        torch.manual_seed(config.seed * 1_000_003 + number)
+        torch.manual_seed((config.seed * 1_000_003 + number) * self.replicas.size + self.replicas.rank)
         self.model.train()
         self._set_rates(number, self.planned_level(number) if level is None else level)
         self.optimizer.zero_grad(set_to_none=True)
@@ -101,10 +108,12 @@ class Run:
         )
         result.total.backward()  # type: ignore[no-untyped-call]
         trained = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
+        self.replicas.average_gradients(trained)
         gradient = nn.utils.clip_grad_norm_(trained, config.clip)
         self._optimizer_step(gradient)
         self._update_average(number + 1)
-        self.progress = replace(self.progress, step=number + 1, audio_s=self.progress.audio_s + batch.seconds)
+        heard_s = self.progress.audio_s + self.replicas.total(batch.seconds)
+        self.progress = replace(self.progress, step=number + 1, audio_s=heard_s)
         return {**result.parts, "gradient": gradient}
 
     def _optimizer_step(self, gradient: torch.Tensor) -> None:

@@ -6,7 +6,8 @@ RUN gets ``last.pt`` (every few minutes and at every stop; ``last.previous`` is 
 (lowest validation error at 960 ms) and ``final-STEP.pt`` at the end of every cycle, ``metrics.csv`` and
 ``validation.csv``. The same command resumes from ``last.pt``, to the step. SIGINT or SIGTERM saves and ends it;
 SIGSTOP and SIGCONT pause it. ``--decay N`` begins the decay of this cycle now, over N steps. ``--minutes N`` is one
-cycle by the clock, everything included, instead. ``--from`` starts from a checkpoint's averaged weights.
+cycle by the clock, everything included, instead. ``--from`` starts from a checkpoint's averaged weights. Several
+processes share the work with ``torchrun --nproc-per-node N -m training.train ...``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tqdm import tqdm
 from training.metrics import METRICS_FILE, VALIDATION_FILE, Means, append_rows
 from training.pieces import Pieces
 from training.presets import PRESETS
+from training.replicas import Replicas, join, leave
 from training.run import Run, TrainConfig
 from training.schedule import ScheduleConfig, TimedCycle, scaled
 from training.shards import Utterance
@@ -88,10 +90,10 @@ class Loop:
                 run.progress = replace(run.progress, training_s=run.progress.training_s + now - before)
                 bar.update()
                 is_over = now >= cycle.end_s if cycle else run.ends_cycle
-                if run.progress.step % LOG_STEPS == 0 or is_over:
+                if run.replicas.is_first and (run.progress.step % LOG_STEPS == 0 or is_over):
                     bar.set_postfix(self._log(cycle))
                 self._write_what_is_due(now, is_over=is_over)
-                if self._is_stopping:
+                if run.replicas.total(self._is_stopping):
                     break
                 before = time.monotonic()
         self._save()
@@ -137,8 +139,11 @@ class Loop:
         }
 
     def _validate(self) -> None:
-        """Validate the averaged weights, and keep them if they are the best so far."""
+        """Validate the averaged weights, and keep them if they are the best so far; others wait meanwhile."""
         run = self._run
+        self._validated_at = time.monotonic()
+        if not run.replicas.is_first:
+            return
         with run.averaged() as model:
             batch_size = self._config.validation_batch
             values = error_rates(model, self._validation, run.pieces, self._config.delays, batch_size)
@@ -155,11 +160,13 @@ class Loop:
     def _end_cycle(self) -> None:
         run = self._run
         run.progress = replace(run.progress, decay=None)
-        run.checkpoint(slim=True).save(self._folder / f"final-{run.progress.step}.pt")
+        if run.replicas.is_first:
+            run.checkpoint(slim=True).save(self._folder / f"final-{run.progress.step}.pt")
         self._validate()
 
     def _save(self) -> None:
-        self._run.checkpoint().save(self._folder / LAST, keep_previous=True)
+        if self._run.replicas.is_first:
+            self._run.checkpoint().save(self._folder / LAST, keep_previous=True)
         self._saved_at = time.monotonic()
 
 
@@ -184,7 +191,7 @@ def stopped_by_signals(loop: Loop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def prepare(args: argparse.Namespace, pools: Pools) -> Run:
+def prepare(args: argparse.Namespace, pools: Pools, replicas: Replicas) -> Run:
     """A new run, from a checkpoint or Whisper's encoder if one is given, or the one that ``last.pt`` holds."""
     pieces = Pieces.from_file(args.tokenizer)
     config = TrainConfig(
@@ -192,7 +199,7 @@ def prepare(args: argparse.Namespace, pools: Pools) -> Run:
         bfloat16=not args.float32,
         seed=args.seed,
     )
-    run = Run(config, PRESETS[args.preset](pieces.tokenizer.vocab_size), pieces, args.device)
+    run = Run(config, PRESETS[args.preset](pieces.tokenizer.vocab_size), pieces, args.device, replicas)
     if (args.run / LAST).exists():
         run.resume(args.run / LAST)
     elif args.start:
@@ -211,12 +218,16 @@ def main() -> None:
     started_s = time.monotonic()
     args = _parser().parse_args()
     torch.set_num_threads(args.threads)
+    replicas = join()
+    if args.minutes and replicas.size > 1:
+        raise SystemExit("--minutes is of one process's clock; with torchrun, give --cycles or --decay")
     is_gpu = torch.device(args.device).type == "cuda"
     args.run.mkdir(parents=True, exist_ok=True)
     data = DataConfig(seconds_per_step=args.seconds_per_step, has_teacher=not args.no_teacher, seed=args.seed)
+    data = replace(data, seed=data.seed * replicas.size + replicas.rank)
     try:
         pools = Pools(args.shards, data)
-        run = prepare(args, pools)
+        run = prepare(args, pools, replicas)
         loop_config = LoopConfig(
             save_s=60 * args.save_minutes,
             validate_s=60 * args.validate_minutes,
@@ -240,6 +251,7 @@ def main() -> None:
     loop = Loop(run, args.run, loop_config, validation)
     with stopped_by_signals(loop):
         loop.train(iter(batches), len(steps))
+    leave()
 
 
 def _parser() -> argparse.ArgumentParser:
