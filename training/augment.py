@@ -23,15 +23,15 @@ NYQUIST_HZ = 8000.0
 class AugmentConfig:
     """How often each change is made to an utterance; the longest stretch of bins, of frames that is masked."""
 
-    time_warp: float = 0.4
-    frequency_warp: float = 0.3
-    equaliser: float = 0.3
+    time_warp: float = 0.5
+    frequency_warp: float = 0.6
+    equaliser: float = 0.4
     reverberation: float = 0.1
     noise: float = 0.2
     babble: float = 0.04
     telephone: float = 0.03
-    masked_bins: int = 10
-    masked_frames: int = 14
+    masked_bins: int = 16
+    masked_frames: int = 16
 
 
 @cache

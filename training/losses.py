@@ -20,6 +20,7 @@ class LossConfig:
     """Weights of the parts; ``corrupt`` of the decoder's inputs are random pieces, so that it survives its errors.
     The teacher is left after ``distillation_until`` steps, so that the encoder may find features of its own.
 
+    ``smoothing`` of the decoder's targets keeps it from being sure of what it knows by heart.
     ``pad`` weighs the many targets that say "nothing yet". Below 1 the decoder writes too much, words twice among it:
     its odds of a pad are off by just that factor.
     """
@@ -30,6 +31,7 @@ class LossConfig:
     distillation_until: int = 4000
     pad: float = 1.0
     corrupt: float = 0.08
+    smoothing: float = 0.05
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ def losses(
     with autocast(device, enabled=bfloat16):
         logits = model.decode(heard, ids, batch.delays)
     parts = {"ctc": ctc_loss(log_probabilities, batch, pieces.blank)}
-    decoder, accuracy = decoder_loss(logits, batch.targets, config.pad, pieces)
+    decoder, accuracy = decoder_loss(logits, batch.targets, config.pad, pieces, config.smoothing)
     total = config.ctc * parts["ctc"] + config.decoder * decoder
     parts |= {"decoder": decoder} | accuracy
     is_taught = trains_encoder and config.distillation > 0 and step < config.distillation_until
@@ -100,7 +102,7 @@ def ctc_loss(log_probabilities: torch.Tensor, batch: Batch, blank: int) -> torch
 
 
 def decoder_loss(
-    logits: torch.Tensor, targets: torch.Tensor, pad_weight: float, pieces: Pieces
+    logits: torch.Tensor, targets: torch.Tensor, pad_weight: float, pieces: Pieces, smoothing: float = 0.0
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
     """Weighted mean over targets [S, N] that count, logits [S, N, V]; and how many pieces and pads are right.
 
@@ -109,7 +111,7 @@ def decoder_loss(
     logits, targets = logits.flatten(0, 1), targets.flatten()
     is_pad = targets == pieces.tokenizer.streaming_pad
     weights = torch.where(is_pad, pad_weight, 1.0) * (targets != IGNORED)
-    each = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)
+    each = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED, label_smoothing=smoothing)
     is_right = logits.argmax(dim=-1) == targets
     is_piece = targets >= pieces.first_id
     accuracy = {"piece_accuracy": _share(is_right, is_piece), "pad_accuracy": _share(is_right, is_pad)}

@@ -37,7 +37,7 @@ class TrainConfig:
     weight_decay: float = 0.02
     betas: tuple[float, float] = (0.9, 0.98)
     clip: float = 1.0
-    dropout: float = 0.0
+    dropout: float = 0.1
     average: float = 0.999
     bfloat16: bool = True
     seed: int = 1

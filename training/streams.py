@@ -214,7 +214,7 @@ def _another_voice(
     if factor != 1.0:
         mel = warp_time(mel, factor)
     if generator.random() < config.augment.frequency_warp:
-        mel = warp_frequency(mel, generator.uniform(0.9, 1.1))
+        mel = warp_frequency(mel, generator.uniform(0.86, 1.14))
     return another_room(mel, pools.draw(generator).mel(), config.augment, generator)
 
 
