@@ -139,11 +139,15 @@ class Loop:
         }
 
     def _validate(self) -> None:
-        """Validate the averaged weights, and keep them if they are the best so far; others wait meanwhile."""
-        run = self._run
+        """The first replica scores the averaged weights; others wait for it at their next step."""
+        if self._run.replicas.is_first:
+            self._score()
         self._validated_at = time.monotonic()
-        if not run.replicas.is_first:
-            return
+        self._save()
+
+    def _score(self) -> None:
+        """Error rates of the averaged weights, which are kept if they are the best so far."""
+        run = self._run
         with run.averaged() as model:
             batch_size = self._config.validation_batch
             values = error_rates(model, self._validation, run.pieces, self._config.delays, batch_size)
@@ -154,8 +158,6 @@ class Loop:
         if best is None or error < best:
             run.progress = replace(run.progress, best_error_rate=error)
             run.checkpoint(slim=True).save(self._folder / BEST)
-        self._validated_at = time.monotonic()
-        self._save()
 
     def _end_cycle(self) -> None:
         run = self._run
