@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
 
 import torch
 from torch import distributed
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 
 class Replicas:
@@ -25,16 +25,18 @@ class Replicas:
         """Whether this is the one that writes files."""
         return self.rank == 0
 
+    def own_seed(self, seed: int) -> int:
+        """Another one for every replica; alone, the same."""
+        return seed * self.size + self.rank
+
     def average_gradients(self, parameters: Sequence[torch.nn.Parameter]) -> None:
         """Replace every gradient by its mean over all replicas, in one exchange."""
         gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         if self.size == 1 or not gradients:
             return
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
+        flat = parameters_to_vector(gradients)
         distributed.all_reduce(flat)
-        parts = torch.split(flat / self.size, [gradient.numel() for gradient in gradients])
-        for gradient, part in zip(gradients, parts, strict=True):
-            gradient.copy_(part.view_as(gradient))
+        vector_to_parameters(flat / self.size, gradients)
 
     def total(self, value: float) -> float:
         """The sum of a number of each replica."""
@@ -57,5 +59,5 @@ def join() -> Replicas:
 
 def leave() -> None:
     """Part from the others, if there were any."""
-    with suppress(ValueError, AssertionError):
+    if distributed.is_initialized():
         distributed.destroy_process_group()

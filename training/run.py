@@ -92,7 +92,7 @@ class Run:
         What is not finite is not learnt from. Nothing here makes the host wait for a GPU.
         """
         config, number = self.config, self.progress.step
-        torch.manual_seed((config.seed * 1_000_003 + number) * self.replicas.size + self.replicas.rank)
+        torch.manual_seed(self.replicas.own_seed(config.seed * 1_000_003 + number))
         self.model.train()
         self._set_rates(number, self.planned_level(number) if level is None else level)
         self.optimizer.zero_grad(set_to_none=True)

@@ -225,8 +225,11 @@ def main() -> None:
         raise SystemExit("--minutes is of one process's clock; with torchrun, give --cycles or --decay")
     is_gpu = torch.device(args.device).type == "cuda"
     args.run.mkdir(parents=True, exist_ok=True)
-    data = DataConfig(seconds_per_step=args.seconds_per_step, has_teacher=not args.no_teacher, seed=args.seed)
-    data = replace(data, seed=data.seed * replicas.size + replicas.rank)
+    data = DataConfig(
+        seconds_per_step=args.seconds_per_step,
+        has_teacher=not args.no_teacher,
+        seed=replicas.own_seed(args.seed),
+    )
     try:
         pools = Pools(args.shards, data)
         run = prepare(args, pools, replicas)
