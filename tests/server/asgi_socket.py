@@ -40,6 +40,14 @@ class ManualLoop(asyncio.SelectorEventLoop):
         self.now_s += seconds
         self.settle()
 
+    def end(self) -> None:
+        """Cancel everything, also what is still waited for after that, and close."""
+        while tasks := asyncio.all_tasks(self):
+            for task in tasks:
+                task.cancel()
+            self.settle()
+        self.close()
+
     async def _until_quiet(self) -> None:
         for _ in range(MAX_TURNS_OF_THE_LOOP):
             await asyncio.sleep(0)

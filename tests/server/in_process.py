@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
@@ -40,10 +39,7 @@ class InProcess:
 
     def close(self) -> None:
         """End what is left without a word."""
-        for task in asyncio.all_tasks(self.loop):
-            task.cancel()
-        self.loop.settle()
-        self.loop.close()
+        self.loop.end()
 
     def connect(
         self,

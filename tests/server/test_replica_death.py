@@ -5,7 +5,6 @@ Two servers and a Redis that is a fake, all in one thread; the moments are drawn
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import random
 from collections.abc import Iterator
@@ -113,11 +112,7 @@ class Replicas:
         return socket
 
     def close(self) -> None:
-        while tasks := asyncio.all_tasks(self.loop):
-            for task in tasks:
-                task.cancel()
-            self.loop.settle()
-        self.loop.close()
+        self.loop.end()
 
 
 def words_of(num_tokens: int) -> str:
