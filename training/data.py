@@ -52,12 +52,14 @@ def word_runs(texts: Iterable[str], length: int = SHARED_WORDS) -> set[tuple[str
     return runs
 
 
-def usable(recordings: Sequence[Recording], forbidden: set[tuple[str, ...]]) -> list[Recording]:
-    """Those with a text, letters only, and no run of words that is forbidden."""
+def usable(source: Source, recordings: Sequence[Recording], forbidden: set[tuple[str, ...]]) -> list[Recording]:
+    """Those with a text if it is English, letters only, and no run of words that is forbidden."""
     return [
         recording
         for recording in recordings
-        if recording.words and LETTERS.issuperset(recording.text) and not word_runs([recording.text]) & forbidden
+        if bool(recording.words) == source.is_english
+        and LETTERS.issuperset(recording.text)
+        and not word_runs([recording.text]) & forbidden
     ]
 
 
@@ -94,7 +96,7 @@ def main() -> None:
             if (arguments.shards / f"{source.name}.idx").exists():
                 continue
             recordings = select(source, arguments.speech)
-            kept = usable(recordings, forbidden if source.is_training else set())
+            kept = usable(source, recordings, forbidden if source.is_training else set())
             hours = write_shard(source.name, kept, arguments.shards)
             print(f"{source.name}: {hours:.2f} h, {len(kept)} recordings, {len(recordings) - len(kept)} dropped")
     except AudioError as error:

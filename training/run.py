@@ -30,7 +30,8 @@ ADAPTER = "encoder.adapter."
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """All of a run but its data."""
+    """All of a run but its data. ``anchor`` is the part of the way back to its anchor, such as Whisper's weights,
+    that the encoder goes in a step at the full rates (L2-SP of arXiv:1802.01483, decoupled as AdamW's decay is)."""
 
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     losses: LossConfig = field(default_factory=LossConfig)
@@ -39,6 +40,7 @@ class TrainConfig:
     clip: float = 1.0
     dropout: float = 0.1
     average: float = 0.999
+    anchor: float = 0.0
     bfloat16: bool = True
     seed: int = 1
 
@@ -68,12 +70,17 @@ class Run:
         self.average = self._copied_weights()
         self.progress = Progress()
         self.feature_norm: torch.Tensor | None = None
+        self._anchored: list[tuple[nn.Parameter, torch.Tensor]] = []
+
+    def anchor_at(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        """What ``TrainConfig.anchor`` draws the encoder to. Raises WeightsError for unknown names."""
+        self._check_names(tensors)
+        parameters = dict(self.model.named_parameters())
+        self._anchored = [(parameters[name], tensor.to(self.device)) for name, tensor in tensors.items()]
 
     def start_from(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take some parameters from elsewhere, such as Whisper's encoder. Raises WeightsError for unknown ones."""
-        unknown = set(tensors) - set(self.model.state_dict())
-        if unknown:
-            raise WeightsError(f"the model has no parameter {sorted(unknown)[0]}; the preset is of another family")
+        self._check_names(tensors)
         self.model.load_state_dict(dict(tensors), strict=False)
         self.average = self._copied_weights()
 
@@ -94,7 +101,8 @@ class Run:
         config, number = self.config, self.progress.step
         torch.manual_seed(self.replicas.own_seed(config.seed * 1_000_003 + number))
         self.model.train()
-        self._set_rates(number, self.planned_level(number) if level is None else level)
+        level = self.planned_level(number) if level is None else level
+        self._set_rates(number, level)
         self.optimizer.zero_grad(set_to_none=True)
         result = losses(
             self.model,
@@ -111,6 +119,7 @@ class Run:
         self.replicas.average_gradients(trained)
         gradient = nn.utils.clip_grad_norm_(trained, config.clip)
         self._optimizer_step(gradient)
+        self._return_to_anchor(level)
         self._update_average(number + 1)
         heard_s = self.progress.audio_s + self.replicas.total(batch.seconds)
         self.progress = replace(self.progress, step=number + 1, audio_s=heard_s)
@@ -121,6 +130,11 @@ class Run:
         self.optimizer.found_inf = (~torch.isfinite(gradient)).float()  # type: ignore[attr-defined]
         self.optimizer.grad_scale = None  # type: ignore[attr-defined]
         self.optimizer.step()
+
+    @torch.no_grad()
+    def _return_to_anchor(self, level: float) -> None:
+        for parameter, anchor in self._anchored:
+            parameter.lerp_(anchor, self.config.anchor * level)
 
     @property
     def ends_cycle(self) -> bool:
@@ -150,6 +164,10 @@ class Run:
         self._load_optimizer(saved.optimizer)
         self.progress = saved.progress
         self.feature_norm = None if saved.feature_norm is None else saved.feature_norm.to(self.device)
+
+    def _check_names(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        if unknown := set(tensors) - set(self.model.state_dict()):
+            raise WeightsError(f"the model has no parameter {min(unknown)}; the preset is of another family")
 
     def _check_family(self, saved: Checkpoint, path: Path) -> None:
         if saved.model.encoder != self.model.config.encoder:

@@ -198,16 +198,19 @@ def prepare(args: argparse.Namespace, pools: Pools, replicas: Replicas) -> Run:
     pieces = Pieces.from_file(args.tokenizer)
     config = TrainConfig(
         schedule=scaled(ScheduleConfig(cycles=(ENDLESS,) if args.minutes else args.cycles), args.rate_scale),
+        anchor=args.anchor,
         bfloat16=not args.float32,
         seed=args.seed,
     )
     run = Run(config, PRESETS[args.preset](pieces.tokenizer.vocab_size), pieces, args.device, replicas)
+    whisper = as_our_encoder(whisper_weights(args.whisper)) if args.whisper else {}
+    run.anchor_at(whisper)
     if (args.run / LAST).exists():
         run.resume(args.run / LAST)
     elif args.start:
         run.continue_from(args.start)
-    elif args.whisper:
-        run.start_from(as_our_encoder(whisper_weights(args.whisper)))
+    else:
+        run.start_from(whisper)
     if run.feature_norm is None and (norm := feature_norm(pools)) is not None:
         run.feature_norm = norm.to(run.device)
     if args.decay and run.progress.decay is None:
@@ -266,6 +269,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="whisper")
     parser.add_argument(
         "--whisper", type=Path, metavar="FOLDER", help="start the encoder from this package's weights"
+    )
+    parser.add_argument(
+        "--anchor", type=float, default=TrainConfig.anchor, help="how fast the encoder is drawn back to them"
     )
     parser.add_argument(
         "--from", type=Path, dest="start", metavar="CHECKPOINT", help="start from its averaged weights"

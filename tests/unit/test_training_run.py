@@ -52,6 +52,19 @@ def test_steps_on_one_batch_lower_every_part_of_its_loss(family: str, data: Step
         assert history[-1][part] < history[0][part]
 
 
+def test_an_anchor_holds_the_encoder_near_where_it_began(data: StepBatches) -> None:
+    distances = []
+    for anchor in (0.0, 0.5):
+        run = new_run(data, config=replace(CONFIG, anchor=anchor, schedule=replace(SCHEDULE, frozen_steps=0)))
+        start = {name: tensor.clone() for name, tensor in run.model.state_dict().items() if "encoder.layers" in name}
+        run.anchor_at(start)
+        for step in range(3):
+            run.step(data[step])
+        moved = [(run.model.state_dict()[name] - tensor).norm() for name, tensor in start.items()]
+        distances.append(float(torch.stack(moved).norm()))
+    assert 0 < distances[1] < distances[0] / 2
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", ["whisper", "voxtral"])
 def test_a_gpu_learns_what_a_cpu_does(family: str, data: StepBatches) -> None:

@@ -14,6 +14,7 @@ from tests.unit.training_models import tiny_pieces, write_shards
 from training import augment
 from training.data import log_power, usable, word_runs
 from training.shards import load, split_long
+from training.sources import SOURCES
 from training.streams import IGNORED, Batch, DataConfig, Pools, StepBatches, delayed_targets
 from transom.audio.mel import LogMel
 from transom.config import AudioConfig
@@ -97,7 +98,9 @@ def test_training_texts_share_no_long_run_with_development_texts() -> None:
     dev = "a b c d e f g h i"
     texts = ("x a b c d e f g h y", "a b c d e f g", "has 7 in it", "")
     recordings = [Recording(str(i), Path(), text) for i, text in enumerate(texts)]
-    assert [one.text for one in usable(recordings, word_runs([dev]))] == ["a b c d e f g"]
+    english, other = (next(one for one in SOURCES if one.is_english == is_english) for is_english in (True, False))
+    assert [one.text for one in usable(english, recordings, word_runs([dev]))] == ["a b c d e f g"]
+    assert [one.text for one in usable(other, recordings, word_runs([dev]))] == [""]
 
 
 def test_batches_are_functions_of_their_number_and_say_what_is_heard(tmp_path: Path) -> None:
@@ -121,3 +124,17 @@ def test_batches_are_functions_of_their_number_and_say_what_is_heard(tmp_path: P
         assert pieces.ctc_text(labels[row].tolist()).startswith(written)
         assert all(word in " ".join(TEXTS).split() for word in written.split())
         assert len(written.split()) >= 2
+
+
+def test_other_languages_are_heard_and_not_written(tmp_path: Path) -> None:
+    write_shards(tmp_path, "lj", TEXTS)
+    write_shards(tmp_path, "other", TEXTS, is_english=False)
+    config = DataConfig(seconds_per_step=16, lengths_s=(8,), shares={"lj": 0.5, "other": 0.5})
+    pools = Pools(tmp_path, config)
+    assert {one.source: bool(one.words) for one in pools.utterances} == {"lj": True, "other": False}
+    only = DataConfig(seconds_per_step=16, lengths_s=(8,), shares={"other": 1.0})
+    batch = StepBatches(Pools(tmp_path, only), tiny_pieces(), only)[0]
+    pad = tiny_pieces().tokenizer.streaming_pad
+    assert set(batch.targets.ravel().tolist()) == {IGNORED, pad}
+    assert batch.num_labels.tolist() == [0, 0]
+    assert batch.has_features.any()

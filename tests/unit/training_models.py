@@ -52,14 +52,17 @@ def log_mel(num_frames: int, seed: int) -> torch.Tensor:
     return torch.randn(num_frames, 80, generator=torch.Generator().manual_seed(seed)) * 0.5
 
 
-def write_shards(folder: Path, source: str, texts: Sequence[str], seed: int = 0, feature_size: int = 64) -> None:
-    """Random sound for some texts, 0.4 s a word, with word ends and teacher features."""
+def write_shards(
+    folder: Path, source: str, texts: Sequence[str], seed: int = 0, feature_size: int = 64, is_english: bool = True
+) -> None:
+    """Random sound for some texts, 0.4 s a word, with word ends and teacher features; words only if it is English."""
     generator = np.random.default_rng(seed)
     index, position = [], 0
     for number, text in enumerate(texts):
         num_words = len(text.split())
         ends = " ".join(str(400 * (i + 1)) for i in range(num_words))
-        index.append(f"{source}-{number}\tspeaker\t{position}\t{40 * num_words + 20}\t{text}\t{ends}\n")
+        words = f"{text}\t{ends}" if is_english else "\t"
+        index.append(f"{source}-{number}\tspeaker\t{position}\t{40 * num_words + 20}\t{words}\n")
         position += 40 * num_words + 20
     (folder / f"{source}.idx").write_text("".join(index))
     generator.normal(-3, 1, (position, 80)).astype(np.float16).tofile(folder / f"{source}.mel")
