@@ -73,7 +73,7 @@ def aligned(source: Source, speech: Path, shards: Path) -> Packed:
     kept = [
         (replace(recording, word_ends_ms=one.ends_ms, source=source.name), one.num_frames / 100)
         for recording in select(source, speech)
-        if (one := utterances.get(recording.name)) and (one.ends_ms or not source.is_training)
+        if (one := utterances.get(recording.name)) and (one.is_timed or not source.is_training)
     ]
     return Packed(source, tuple(recording for recording, _ in kept), tuple(seconds for _, seconds in kept))
 

@@ -36,6 +36,11 @@ class Utterance:
     feature_size: int = 0
 
     @property
+    def is_timed(self) -> bool:
+        """Whether every word has an end: with no words, too."""
+        return len(self.ends_ms) == len(self.words)
+
+    @property
     def has_features(self) -> bool:
         """Whether the teacher heard it."""
         return self.feature_size > 0

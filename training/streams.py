@@ -166,7 +166,7 @@ def _usable(folder: Path, name: str, max_frames: int, config: DataConfig) -> lis
         part if config.has_teacher else replace(part, feature_size=0)
         for part in parts
         if bool(part.words) == (name not in OTHER_LANGUAGES)
-        and len(part.ends_ms) == len(part.words)
+        and part.is_timed
         and 60 < part.num_frames < max_frames
         and len(part.words) * 100 / part.num_frames < MAX_WORDS_PER_SECOND
     ]

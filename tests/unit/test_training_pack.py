@@ -48,19 +48,23 @@ def test_packed_speech_unpacks_to_the_same_words_and_nearly_the_same_sound(tmp_p
         soundfile.write(speech / "human" / archive, samples, 16_000, format="OGG", subtype="OPUS")
         rows = f"a\ts\tls\t{archive}\t0\t32000\tone two\t900 1900\nb\ts\tls\t{archive}\t32000\t32000\tthree\t1500\n"
         (speech / "human" / f"{table}.tsv").write_text(header + rows)
+    (speech / "other-languages").mkdir()
+    soundfile.write(speech / "other-languages" / "de.wav", tones(2.0, seed=2), 16_000)
+    (speech / "other-languages" / "table.tsv").write_text("id\tsource\tpath\ttext\nde\tother-languages\tde.wav\t\n")
     for source in SOURCES:
-        if source.name in ("lj", "ls_dev"):
+        if source.name in ("lj", "ls_dev", "other"):
             write_shard(source.name, select(source, speech), shards)
     (shards / "lj.al").write_text("a\t-0.1\t920 1910\n")  # b could not be aligned
     parts = pack(speech, shards, tmp_path / "pack", budget_bytes=1e6, whisper=tmp_path)
     with tarfile.open(parts[0]) as tar:
-        assert {"lj-0.opus", "ls_dev-0.opus", "recordings.tsv"} <= set(tar.getnames())
+        assert {"lj-0.opus", "ls_dev-0.opus", "other-0.opus", "recordings.tsv"} <= set(tar.getnames())
 
     unpack(parts, fresh, num_processes=1)
     (one,) = load(fresh, "lj")
     original = load(shards, "lj")[0]
     assert (one.words, one.ends_ms, one.num_frames) == (("one", "two"), (920, 1910), original.num_frames)
     assert np.abs((one.mel() - original.mel()).mean(axis=0)).max() < 0.5  # of no band is much lost
+    assert [other.words for other in load(fresh, "other")] == [()]
     assert [two.words for two in load(fresh, "ls_dev")] == [("one", "two"), ("three",)]
     encoder = whisper_weights(fresh)
     for name, tensor in whisper_weights(tmp_path).items():
