@@ -224,8 +224,7 @@ def main() -> None:
     model.load_state_dict(weights)
     if args.action == "run":
         for source in SOURCES:
-            is_wanted = source.is_training and source.is_english and source.name != TIMED
-            if is_wanted and (args.shards / f"{source.name}.tf").is_file():
+            if source.is_training and source.name != TIMED and (args.shards / f"{source.name}.tf").is_file():
                 kept, seen = write(model, args.shards, source.name)
                 print(f"{source.name}: {kept} of {seen} recordings aligned")
     else:

@@ -62,23 +62,26 @@ class Labeller:
             return_scores=True,
             max_length=8 + num_frames // 20,
         )
-        texts = [self._tokenizer.decode(result.sequences_ids[0]).strip() for result in results]
+        texts = [self._tokenizer.decode(result.sequences_ids[0]) for result in results]
         return [(" ".join(text.split()), result.scores[0]) for text, result in zip(texts, results, strict=True)]
 
 
 def unknown_clips(folder: Path, batch_size: int = CLIPS_PER_BATCH) -> list[Path]:
     """Clips that no table of the folder names, in an order that mixes speakers, neighbours of about one length."""
-    known = {clip for table in sorted(folder.glob("*.tsv")) for clip in _named_in(table)}
+    known = {Path(row.get("path") or "").name for table in folder.glob("*.tsv") for row in read_rows(table)}
     clips = sorted(clip for clip in (folder / "clips").iterdir() if clip.name not in known)
     random.Random(1).shuffle(clips)
     groups = (clips[i : i + 20 * batch_size] for i in range(0, len(clips), 20 * batch_size))
     return [clip for group in groups for clip in sorted(group, key=os.path.getsize)]
 
 
-def _named_in(table: Path) -> Iterator[str]:
-    with table.open(newline="", encoding="utf-8") as file:
-        for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE):
-            yield Path(row.get("path") or "").name
+def read_rows(table: Path) -> Iterator[dict[str, str]]:
+    """Rows of a table of Common Voice. Raises AudioError if it cannot be read."""
+    try:
+        with table.open(newline="", encoding="utf-8") as file:
+            yield from csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+    except OSError as error:
+        raise AudioError(f"cannot read {table}: {error}") from error
 
 
 def label(folder: Path, labeller: Label, batch_size: int = CLIPS_PER_BATCH) -> None:
@@ -111,7 +114,10 @@ def main() -> None:
     parser.add_argument("whisper", type=Path)
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    label(arguments.folder, Labeller(arguments.whisper))
+    try:
+        label(arguments.folder, Labeller(arguments.whisper))
+    except (AudioError, OSError, ImportError) as error:
+        raise SystemExit(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -70,13 +70,12 @@ class Run:
         self.average = self._copied_weights()
         self.progress = Progress()
         self.feature_norm: torch.Tensor | None = None
-        self._anchored: list[tuple[nn.Parameter, torch.Tensor]] = []
+        self._anchors: Tensors = {}
 
     def anchor_at(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """What ``TrainConfig.anchor`` draws the encoder to. Raises WeightsError for unknown names."""
         self._check_names(tensors)
-        parameters = dict(self.model.named_parameters())
-        self._anchored = [(parameters[name], tensor.to(self.device)) for name, tensor in tensors.items()]
+        self._anchors = {name: tensor.to(self.device) for name, tensor in tensors.items()}
 
     def start_from(self, tensors: Mapping[str, torch.Tensor]) -> None:
         """Take some parameters from elsewhere, such as Whisper's encoder. Raises WeightsError for unknown ones."""
@@ -133,8 +132,10 @@ class Run:
 
     @torch.no_grad()
     def _return_to_anchor(self, level: float) -> None:
-        for parameter, anchor in self._anchored:
-            parameter.lerp_(anchor, self.config.anchor * level)
+        if self._anchors:
+            weights = self.model.state_dict()
+            own = [weights[name] for name in self._anchors]
+            torch._foreach_lerp_(own, list(self._anchors.values()), self.config.anchor * level)
 
     @property
     def ends_cycle(self) -> bool:

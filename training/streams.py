@@ -31,13 +31,12 @@ from training.augment import (
 )
 from training.pieces import Pieces
 from training.shards import FRAME_MS, Frames, Utterance, load, split_long
-from training.sources import SOURCES, shares
+from training.sources import shares
 from transom.errors import AudioError
 
 FRAMES_PER_TOKEN = 8
 TOKEN_MS = 80
 IGNORED = -100
-OTHER_LANGUAGES = frozenset(source.name for source in SOURCES if not source.is_english)
 ON_HOST = ("num_labels", "num_steps")
 MAX_WORDS_PER_SECOND = 5.2  # a faster speaker leaves no token for a word's pieces
 
@@ -165,8 +164,7 @@ def _usable(folder: Path, name: str, max_frames: int, config: DataConfig) -> lis
     return [
         part if config.has_teacher else replace(part, feature_size=0)
         for part in parts
-        if bool(part.words) == (name not in OTHER_LANGUAGES)
-        and part.is_timed
+        if part.is_timed
         and 60 < part.num_frames < max_frames
         and len(part.words) * 100 / part.num_frames < MAX_WORDS_PER_SECOND
     ]

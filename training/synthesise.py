@@ -22,6 +22,7 @@ import soundfile
 from tqdm import tqdm
 
 from training.sources import HELD_OUT, SYNTHETIC, SYNTHETIC_TABLE, UNSEEN
+from training.tables import plain
 from training.voices import Samples, Speak, licence, voice
 
 VOICES = ("hibari", "flite-slt", "flite-rms", "flite-awb", "joe")
@@ -49,8 +50,7 @@ def sentences(book: str) -> Iterator[Sentence]:
         text = re.sub(r"\b(Mr|Mrs|Dr|St)\.", lambda match: TITLES[match[1]], " ".join(paragraph.split()))
         for part in re.split(r"(?<=[.!?])[\"']?\s+(?=[\"'A-Z])", text):
             written = part.replace('"', "").strip()
-            words = re.sub(r"[^a-z' ]", " ", written.lower()).split()
-            spoken = " ".join(stripped for word in words if (stripped := word.strip("'")))
+            spoken = plain(written) or ""
             is_plain = re.fullmatch(r"[A-Za-z ,.;:!?'-]+", written) and not re.search(r"[A-Z]{2}|\b[A-Z]\.", written)
             if is_plain and 4 <= len(spoken.split()) <= 32:
                 yield Sentence(written, spoken)

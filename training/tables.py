@@ -17,15 +17,14 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from training.label import LABELS
+from training.label import LABELS, read_rows
 from training.sources import COMMON_VOICE, OTHER, OTHER_HELD_OUT, SPEECHOCEAN, WHISPER_LABELS
 from transom.errors import AudioError
 
 TABLE = "table.tsv"
 COLUMNS = ("id", "speaker", "source", "path", "text")
-MIN_SCORE = (
-    -0.25
-)  # mean log probability of a token; of 63 clips with a text, 39 to 43 are above, with 4 % of words wrong
+# mean log probability of a token: 39 to 43 of 63 clips that have a text are above, with 4 % of their words wrong
+MIN_SCORE = -0.25
 NUM_HELD_OUT = 10
 WORDS_PER_SECOND = (0.5, 4.5)
 MARKS = re.compile(r"[.,;:!?\"“”()…–—-]+")
@@ -62,12 +61,12 @@ def speechocean762(folder: Path) -> Iterator[Row]:
 
 def common_voice(folder: Path) -> Iterator[Row]:
     """Clips of ``validated.tsv`` that are there and nobody voted down; and what Whisper wrote and was sure of."""
-    for row in _rows(folder / "validated.tsv"):
+    for row in read_rows(folder / "validated.tsv"):
         if row["down_votes"] == "0" and (folder / "clips" / row["path"]).is_file():
             name, speaker = Path(row["path"]).stem, row["client_id"][:16]
             yield name, speaker, COMMON_VOICE, f"clips/{row['path']}", row["sentence"]
     if (folder / LABELS).is_file():
-        for row in _rows(folder / LABELS):
+        for row in read_rows(folder / LABELS):
             words = once((plain(row["text"]) or "").split())
             slowest, fastest = (limit * float(row["seconds"]) for limit in WORDS_PER_SECOND)
             if float(row["score"]) >= MIN_SCORE and slowest <= len(words) <= fastest:
@@ -78,7 +77,7 @@ def common_voice(folder: Path) -> Iterator[Row]:
 def other_languages(folder: Path) -> Iterator[Row]:
     """Clips of Common Voice in a folder for each language, without their texts. Some of each are held out."""
     for language in sorted(path.parent for path in folder.glob("*/validated.tsv") if path.parent.name != "en"):
-        for number, row in enumerate(_rows(language / "validated.tsv")):
+        for number, row in enumerate(read_rows(language / "validated.tsv")):
             source = OTHER if number >= NUM_HELD_OUT else OTHER_HELD_OUT
             yield Path(row["path"]).stem, row["client_id"][:16], source, f"{language.name}/clips/{row['path']}", ""
 
@@ -103,10 +102,6 @@ def write_table(corpus: str, folder: Path) -> tuple[int, int]:
         writer = csv.writer(file, delimiter="\t", quoting=csv.QUOTE_NONE, lineterminator="\n")
         writer.writerows([COLUMNS, *rows])
     return len(rows), dropped
-
-
-def _rows(file: Path) -> Iterator[dict[str, str]]:
-    return csv.DictReader(_lines(file), delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
 def _lines(file: Path) -> list[str]:

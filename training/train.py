@@ -203,14 +203,14 @@ def prepare(args: argparse.Namespace, pools: Pools, replicas: Replicas) -> Run:
         seed=args.seed,
     )
     run = Run(config, PRESETS[args.preset](pieces.tokenizer.vocab_size), pieces, args.device, replicas)
-    whisper = as_our_encoder(whisper_weights(args.whisper)) if args.whisper else {}
-    run.anchor_at(whisper)
     if (args.run / LAST).exists():
         run.resume(args.run / LAST)
     elif args.start:
         run.continue_from(args.start)
-    else:
-        run.start_from(whisper)
+    elif args.whisper:
+        run.start_from(as_our_encoder(whisper_weights(args.whisper)))
+    if args.anchor:
+        run.anchor_at(as_our_encoder(whisper_weights(args.whisper)))
     if run.feature_norm is None and (norm := feature_norm(pools)) is not None:
         run.feature_norm = norm.to(run.device)
     if args.decay and run.progress.decay is None:
@@ -222,6 +222,8 @@ def main() -> None:
     """Run the command line."""
     started_s = time.monotonic()
     args = _parser().parse_args()
+    if args.anchor and not args.whisper:
+        raise SystemExit("--anchor needs --whisper: what the encoder is drawn back to")
     torch.set_num_threads(args.threads)
     replicas = join()
     if args.minutes and replicas.size > 1:
