@@ -6,8 +6,10 @@ Both have at most 25 million parameters, 50 MB as float16.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import MappingProxyType
 
+from training.schedule import ScheduleConfig
 from transom.config import AudioConfig, DecoderConfig, EncoderConfig, ModelConfig
 
 DEFAULT_DELAY_TOKENS = 12
@@ -65,6 +67,15 @@ def voxtral_family(vocab_size: int) -> ModelConfig:
     return ModelConfig(AudioConfig(num_mel_bins=80), encoder, _decoder(vocab_size), DEFAULT_DELAY_TOKENS)
 
 
-PRESETS: MappingProxyType[str, Callable[[int], ModelConfig]] = MappingProxyType(
-    {"whisper": whisper_family, "voxtral": voxtral_family}
+@dataclass(frozen=True)
+class Preset:
+    """A model of a vocabulary's size, and the schedule that trains it."""
+
+    model: Callable[[int], ModelConfig]
+    schedule: ScheduleConfig
+
+
+FROM_SCRATCH = ScheduleConfig(encoder_rate=ScheduleConfig.rate, lower_encoder_scale=1.0, frozen_steps=0)
+PRESETS: MappingProxyType[str, Preset] = MappingProxyType(
+    {"whisper": Preset(whisper_family, ScheduleConfig()), "voxtral": Preset(voxtral_family, FROM_SCRATCH)}
 )

@@ -5,27 +5,23 @@ Random numbers depend on the seed and the step alone. Knows no files but checkpo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 from training.checkpoint import Checkpoint, Progress, Tensors
 from training.losses import LossConfig, losses
 from training.model import StreamModel
+from training.optimizer import Optimizer, OptimizerConfig
 from training.pieces import Pieces
 from training.replicas import Replicas
-from training.schedule import ScheduleConfig, encoder_factor, ends_cycle, rate_factor
+from training.schedule import ScheduleConfig, ends_cycle, rate_factor
 from training.streams import Batch
 from transom.config import ModelConfig
 from transom.errors import WeightsError
-
-LOWER_ENCODER = ("encoder.stem.", "encoder.layers.0.", "encoder.layers.1.")
-ADAPTER = "encoder.adapter."
 
 
 @dataclass(frozen=True)
@@ -35,9 +31,7 @@ class TrainConfig:
 
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     losses: LossConfig = field(default_factory=LossConfig)
-    weight_decay: float = 0.02
-    betas: tuple[float, float] = (0.9, 0.98)
-    clip: float = 1.0
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     dropout: float = 0.1
     average: float = 0.999
     anchor: float = 0.0
@@ -60,13 +54,7 @@ class Run:
         self.config, self.pieces, self.device = config, pieces, torch.device(device)
         self.replicas = replicas or Replicas()
         self.model = StreamModel(model_config, pieces.num_ctc_classes, config.dropout).to(self.device)
-        self.groups = _groups(self.model, config.schedule)
-        self.optimizer = torch.optim.AdamW(
-            [{"params": list(group.parameters.values()), "lr": group.rate} for group in self.groups],
-            betas=config.betas,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
+        self.optimizer = Optimizer(self.model, config.optimizer, config.schedule)
         self.average = self._copied_weights()
         self.progress = Progress()
         self.feature_norm: torch.Tensor | None = None
@@ -101,8 +89,7 @@ class Run:
         torch.manual_seed(self.replicas.own_seed(config.seed * 1_000_003 + number))
         self.model.train()
         level = self.planned_level(number) if level is None else level
-        self._set_rates(number, level)
-        self.optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         result = losses(
             self.model,
             batch.to(self.device),
@@ -116,19 +103,12 @@ class Run:
         result.total.backward()  # type: ignore[no-untyped-call]
         trained = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
         self.replicas.average_gradients(trained)
-        gradient = nn.utils.clip_grad_norm_(trained, config.clip)
-        self._optimizer_step(gradient)
+        gradient = self.optimizer.step(trained, number, level)
         self._return_to_anchor(level)
         self._update_average(number + 1)
         heard_s = self.progress.audio_s + self.replicas.total(batch.seconds)
         self.progress = replace(self.progress, step=number + 1, audio_s=heard_s)
         return {**result.parts, "gradient": gradient}
-
-    def _optimizer_step(self, gradient: torch.Tensor) -> None:
-        """The fused kernels look at ``found_inf`` themselves, as they do for torch's gradient scaler."""
-        self.optimizer.found_inf = (~torch.isfinite(gradient)).float()  # type: ignore[attr-defined]
-        self.optimizer.grad_scale = None  # type: ignore[attr-defined]
-        self.optimizer.step()
 
     @torch.no_grad()
     def _return_to_anchor(self, level: float) -> None:
@@ -149,7 +129,7 @@ class Run:
             average=self.average,
             progress=self.progress,
             weights=None if slim else self.model.state_dict(),
-            optimizer=None if slim else self._optimizer_state(),
+            optimizer=None if slim else self.optimizer.state(),
             feature_norm=self.feature_norm,
             settings=asdict(self.config),
         )
@@ -162,7 +142,7 @@ class Run:
         self._check_family(saved, path)
         self.model.load_state_dict(saved.weights)
         self.average = {name: tensor.to(self.device).clone() for name, tensor in saved.average.items()}
-        self._load_optimizer(saved.optimizer)
+        self.optimizer.load(saved.optimizer)
         self.progress = saved.progress
         self.feature_norm = None if saved.feature_norm is None else saved.feature_norm.to(self.device)
 
@@ -195,49 +175,8 @@ class Run:
         level = rate_factor(schedule, number, progress.decay)
         return min(level, (number - progress.fresh_since + 1) / schedule.warm_up)
 
-    def _set_rates(self, number: int, factor: float) -> None:
-        for group, settings in zip(self.groups, self.optimizer.param_groups, strict=True):
-            is_encoder = group.name != "rest"
-            settings["lr"] = group.rate * factor * (encoder_factor(self.config.schedule, number) if is_encoder else 1)
-
     @torch.no_grad()
     def _update_average(self, number: int) -> None:
         weight = 1 - min(self.config.average, (number + 1) / (number + 20))  # young averages follow closely
         weights = self.model.state_dict()
         torch._foreach_lerp_([self.average[name] for name in weights], list(weights.values()), weight)
-
-    def _names(self) -> list[str]:
-        return [name for group in self.groups for name in group.parameters]
-
-    def _optimizer_state(self) -> dict[str, Any]:
-        state = self.optimizer.state_dict()["state"]
-        return {name: state[index] for index, name in enumerate(self._names()) if index in state}
-
-    def _load_optimizer(self, saved: Mapping[str, Any]) -> None:
-        state = self.optimizer.state_dict()
-        state["state"] = {index: saved[name] for index, name in enumerate(self._names()) if name in saved}
-        self.optimizer.load_state_dict(state)
-
-
-@dataclass(frozen=True)
-class _Group:
-    name: str
-    rate: float
-    parameters: dict[str, nn.Parameter]
-
-
-def _groups(model: StreamModel, schedule: ScheduleConfig) -> list[_Group]:
-    """Lower encoder, upper encoder, and the rest (adapter, decoder, auxiliary head), each with its rate."""
-
-    def group(name: str, rate: float, members: Iterable[str]) -> _Group:
-        parameters = dict(model.named_parameters())
-        return _Group(name, rate, {member: parameters[member] for member in members})
-
-    names = [name for name, _ in model.named_parameters()]
-    encoder = [name for name in names if name.startswith("encoder.") and not name.startswith(ADAPTER)]
-    lower = [name for name in encoder if name.startswith(LOWER_ENCODER)]
-    return [
-        group("lower", schedule.encoder_rate * schedule.lower_encoder_scale, lower),
-        group("upper", schedule.encoder_rate, [name for name in encoder if name not in lower]),
-        group("rest", schedule.rate, [name for name in names if name not in encoder]),
-    ]

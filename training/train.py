@@ -195,14 +195,17 @@ def stopped_by_signals(loop: Loop) -> Iterator[None]:
 
 def prepare(args: argparse.Namespace, pools: Pools, replicas: Replicas) -> Run:
     """A new run, from a checkpoint or Whisper's encoder if one is given, or the one that ``last.pt`` holds."""
-    pieces = Pieces.from_file(args.tokenizer)
+    pieces, preset = Pieces.from_file(args.tokenizer), PRESETS[args.preset]
+    schedule = replace(preset.schedule, cycles=(ENDLESS,) if args.minutes else args.cycles)
+    if args.frozen_steps is not None:
+        schedule = replace(schedule, frozen_steps=args.frozen_steps)
     config = TrainConfig(
-        schedule=scaled(ScheduleConfig(cycles=(ENDLESS,) if args.minutes else args.cycles), args.rate_scale),
+        schedule=scaled(schedule, args.rate_scale),
         anchor=args.anchor,
         bfloat16=not args.float32,
         seed=args.seed,
     )
-    run = Run(config, PRESETS[args.preset](pieces.tokenizer.vocab_size), pieces, args.device, replicas)
+    run = Run(config, preset.model(pieces.tokenizer.vocab_size), pieces, args.device, replicas)
     if (args.run / LAST).exists():
         run.resume(args.run / LAST)
     elif args.start:
@@ -286,6 +289,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--steps", type=int, help="end after so many steps (default: at the end of the last cycle)")
     parser.add_argument("--seconds-per-step", type=float, default=DataConfig.seconds_per_step)
     parser.add_argument("--cycles", type=_numbers, default=ScheduleConfig.cycles, metavar="END,END,...")
+    parser.add_argument("--frozen-steps", type=int, metavar="N", help="the encoder's layers learn from step N on")
     parser.add_argument("--minutes", type=float, help="one cycle, and end so long after the start; not --cycles")
     parser.add_argument("--rate-scale", type=float, default=1.0, help="multiplies all rates; for larger batches")
     parser.add_argument("--decay", type=int, metavar="STEPS", help="begin this cycle's decay now")

@@ -31,7 +31,7 @@ def test_shares_add_up_and_development_sets_have_none() -> None:
 
 @pytest.mark.parametrize("family", sorted(PRESETS))
 def test_presets_are_small_and_of_their_family(family: str) -> None:
-    config: ModelConfig = PRESETS[family](754)
+    config: ModelConfig = PRESETS[family].model(754)
     model = StreamModel(config, num_ctc_classes=1501)
     sizes = {name: parameter.numel() for name, parameter in model.named_parameters() if not name.startswith("ctc.")}
     assert 20_000_000 < sum(sizes.values()) < MAX_PARAMETERS

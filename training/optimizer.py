@@ -1,0 +1,100 @@
+"""Muon for the matrices of layers and adapter, AdamW for the rest; the encoder's layers at rates of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+
+from training.schedule import ScheduleConfig, encoder_factor
+
+LOWER_ENCODER = ("encoder.stem.", "encoder.layers.0.", "encoder.layers.1.")
+ADAPTER = "encoder.adapter."
+WITH_MATRICES = ("encoder.layers.", ADAPTER, "decoder.layers.")
+
+
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """``clip`` is the largest norm of all gradients; ``momentum`` is Muon's, ``betas`` and decay are AdamW's."""
+
+    weight_decay: float = 0.02
+    momentum: float = 0.95
+    betas: tuple[float, float] = (0.9, 0.98)
+    clip: float = 1.0
+
+
+class Optimizer:
+    """Both optimizers of a model's parameters. Nothing here makes the host wait for a GPU.
+
+    Muon's steps are made as long as AdamW's would be (arXiv:2502.16982), so one set of rates serves both.
+    """
+
+    def __init__(self, model: nn.Module, config: OptimizerConfig, schedule: ScheduleConfig) -> None:
+        self._config, self._schedule = config, schedule
+        self._names: dict[torch.Tensor, str] = {one: name for name, one in model.named_parameters()}
+        matrices = [name for one, name in self._names.items() if one.ndim == 2 and name.startswith(WITH_MATRICES)]
+        self._adamw = torch.optim.AdamW(
+            self._groups(set(self._names.values()).difference(matrices)),
+            betas=config.betas,
+            weight_decay=config.weight_decay,
+            fused=True,
+        )
+        self._muon = torch.optim.Muon(
+            self._groups(set(matrices)),
+            momentum=config.momentum,
+            weight_decay=0.0,  # a decay would act without a gradient, too
+            adjust_lr_fn="match_rms_adamw",
+        )
+
+    def _groups(self, members: set[str]) -> list[dict[str, Any]]:
+        """Lower encoder, upper encoder, and the rest (adapter, decoder, auxiliary head)."""
+        encoder = {name for name in members if name.startswith("encoder.") and not name.startswith(ADAPTER)}
+        lower = {name for name in encoder if name.startswith(LOWER_ENCODER)}
+        groups = {"lower": lower, "upper": encoder - lower, "rest": members - encoder}
+        return [
+            {"name": group, "params": [one for one, name in self._names.items() if name in names]}
+            for group, names in groups.items()
+        ]
+
+    def step(self, trained: list[nn.Parameter], number: int, level: float) -> torch.Tensor:
+        """Step ``number``, at ``level`` of the rates, along the gradients of ``trained``; returns their norm.
+
+        Gradients that are not finite teach nothing: AdamW stands still, Muon follows those before.
+        """
+        self._set_rates(number, level)
+        norm = nn.utils.clip_grad_norm_(trained, self._config.clip)
+        is_finite = torch.isfinite(norm)
+        for one in trained:
+            one.grad = torch.where(is_finite, one.grad, 0.0)  # type: ignore[arg-type]
+        # The fused kernels look at found_inf themselves, as they do for torch's gradient scaler.
+        self._adamw.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
+        self._adamw.grad_scale = None  # type: ignore[attr-defined]
+        self._adamw.step()
+        self._muon.step()  # type: ignore[no-untyped-call]
+        return norm
+
+    def _set_rates(self, number: int, level: float) -> None:
+        schedule = self._schedule
+        encoder_rate = schedule.encoder_rate * encoder_factor(schedule, number)
+        rates = {
+            "lower": encoder_rate * schedule.lower_encoder_scale,
+            "upper": encoder_rate,
+            "rest": schedule.rate,
+        }
+        for group in chain(self._adamw.param_groups, self._muon.param_groups):
+            group["lr"] = rates[group["name"]] * level
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint keeps, by the names of parameters."""
+        return {self._names[one]: state for half in (self._adamw, self._muon) for one, state in half.state.items()}
+
+    def load(self, saved: Mapping[str, Any]) -> None:
+        """Go on with what :meth:`state` gave."""
+        for half in (self._adamw, self._muon):
+            names = [self._names[one] for group in half.param_groups for one in group["params"]]
+            states = {index: saved[name] for index, name in enumerate(names) if name in saved}
+            half.load_state_dict({**half.state_dict(), "state": states})
