@@ -22,7 +22,7 @@ class LossConfig:
 
     ``smoothing`` of the decoder's targets keeps it from being sure of what it knows by heart.
     ``pad`` weighs the many targets that say "nothing yet". Below 1 the decoder writes too much, words twice among it:
-    its odds of a pad are off by just that factor.
+    its odds of a pad are off by just that factor. ``text`` weighs what the decoder is to know without hearing.
     """
 
     ctc: float = 0.7
@@ -32,6 +32,7 @@ class LossConfig:
     pad: float = 1.0
     corrupt: float = 0.08
     smoothing: float = 0.05
+    text: float = 0.3
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,10 @@ def losses(
     decoder, accuracy = decoder_loss(logits, batch.targets, config.pad, pieces, config.smoothing)
     total = config.ctc * parts["ctc"] + config.decoder * decoder
     parts |= {"decoder": decoder} | accuracy
+    if len(batch.texts):
+        with autocast(device, enabled=bfloat16):
+            parts["text"] = text_loss(model, batch, pieces)
+        total = total + config.text * parts["text"]
     is_taught = trains_encoder and config.distillation > 0 and step < config.distillation_until
     if feature_norm is not None and is_taught and batch.features.shape[-1]:
         parts["distillation"] = distillation_loss(frames, batch, feature_norm)
@@ -116,6 +121,15 @@ def decoder_loss(
     is_piece = targets >= pieces.first_id
     accuracy = {"piece_accuracy": _share(is_right, is_piece), "pad_accuracy": _share(is_right, is_pad)}
     return (each * weights).sum() / weights.sum(), accuracy
+
+
+def text_loss(model: StreamModel, batch: Batch, pieces: Pieces) -> torch.Tensor:
+    """Cross-entropy on texts of a decoder that hears nothing: of all but when a word comes, which only sound says."""
+    ids, targets = batch.texts[:, :-1], batch.texts[:, 1:]
+    silence = torch.zeros(1, 1, model.config.decoder.hidden_size, device=ids.device)
+    logits = model.decode(silence, ids, batch.delays[:1].expand(len(ids)))
+    is_timing = (targets == pieces.tokenizer.streaming_pad) | (ids == pieces.tokenizer.streaming_pad)
+    return F.cross_entropy(logits.flatten(0, 1), targets.masked_fill(is_timing, IGNORED).flatten())
 
 
 def _share(is_hit: torch.Tensor, among: torch.Tensor) -> torch.Tensor:

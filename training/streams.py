@@ -29,6 +29,7 @@ from training.augment import (
     warp_frequency,
     warp_time,
 )
+from training.books import TextStreams
 from training.pieces import Pieces
 from training.shards import FRAME_MS, Frames, Utterance, load, split_long
 from training.sources import shares
@@ -38,6 +39,7 @@ FRAMES_PER_TOKEN = 8
 TOKEN_MS = 80
 IGNORED = -100
 ON_HOST = ("num_labels", "num_steps")
+TEXT_LENGTH = 256
 MAX_WORDS_PER_SECOND = 5.2  # a faster speaker leaves no token for a word's pieces
 
 
@@ -45,7 +47,8 @@ MAX_WORDS_PER_SECOND = 5.2  # a faster speaker leaves no token for a word's piec
 class DataConfig:
     """What streams are made of; shares are per second of audio, lengths in seconds, one drawn for each step.
 
-    Without ``has_teacher`` its features are not read: most of a batch's bytes.
+    Without ``has_teacher`` its features are not read: most of a batch's bytes. If there are books, a batch has
+    ``text_tokens`` for every token of audio.
     """
 
     seconds_per_step: float = 64.0
@@ -57,6 +60,7 @@ class DataConfig:
     one_delay_until: int = 1300
     two_delays_until: int = 2000
     has_teacher: bool = True
+    text_tokens: float = 0.6
     seed: int = 1
 
 
@@ -64,7 +68,8 @@ class DataConfig:
 class Batch:
     """``mel`` [S, F, 80]; teacher ``features`` [S, T, D] where ``has_features`` [S, T]; decoder ``ids``, ``targets``
     [S, N]; ``delays`` [S]; CTC ``labels`` (all streams', joined), ``num_labels``, ``num_steps`` [S];
-    ``first_frames`` [S] in the endless position table; ``seconds`` of audio."""
+    ``first_frames`` [S] in the endless position table; ``texts`` [R, N'], token ids without audio, R = 0 if there are
+    no books; ``seconds`` of audio."""
 
     mel: torch.Tensor
     features: torch.Tensor
@@ -76,6 +81,7 @@ class Batch:
     num_labels: torch.Tensor
     num_steps: torch.Tensor
     first_frames: torch.Tensor
+    texts: torch.Tensor
     seconds: float
 
     def to(self, device: torch.device) -> Batch:
@@ -234,8 +240,8 @@ def _jittered_words(
 class StepBatches(Dataset[Batch]):
     """Batches by step number; a DataLoader may prepare them in worker processes."""
 
-    def __init__(self, pools: Pools, pieces: Pieces, config: DataConfig) -> None:
-        self._pools, self._pieces, self._config = pools, pieces, config
+    def __init__(self, pools: Pools, pieces: Pieces, config: DataConfig, texts: TextStreams | None = None) -> None:
+        self._pools, self._pieces, self._config, self._texts = pools, pieces, config, texts
 
     def __getitem__(self, step: int) -> Batch:
         generator = np.random.default_rng((self._config.seed, step))
@@ -243,7 +249,11 @@ class StepBatches(Dataset[Batch]):
         num_streams = max(2, round(self._config.seconds_per_step / length_s))
         streams = [make_stream(self._pools, self._config, 100 * length_s, generator) for _ in range(num_streams)]
         delay = draw_delay(generator, step, self._config)  # one for all: the longest would make all wait
-        return collate(streams, [delay] * num_streams, self._pieces, generator)
+        batch = collate(streams, [delay] * num_streams, self._pieces, generator)
+        if self._texts is None:
+            return batch
+        num_rows = max(1, round(self._config.text_tokens * batch.ids.numel() / TEXT_LENGTH))
+        return replace(batch, texts=torch.from_numpy(self._texts.draw(generator, num_rows, TEXT_LENGTH + 1)))
 
 
 def collate(
@@ -285,6 +295,7 @@ def collate(
         num_labels=torch.tensor([len(row) for row in labels]),
         num_steps=torch.tensor([min(num_tokens, -(-len(one.mel) // FRAMES_PER_TOKEN) + 2) for one in streams]),
         first_frames=torch.from_numpy(generator.integers(0, 1500, len(streams))),
+        texts=torch.zeros(0, TEXT_LENGTH + 1, dtype=torch.int64),
         seconds=sum(len(one.mel) for one in streams) / 100,
     )
 

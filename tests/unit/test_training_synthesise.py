@@ -9,9 +9,10 @@ import pytest
 
 from benchmarks.recordings import read_samples, read_table
 from training import synthesise
+from training.books import Sentence, library, sentences
 from training.data import select
 from training.sources import HELD_OUT, SOURCES, SYNTHETIC, UNSEEN
-from training.synthesise import SAMPLE_RATE, Sentence, library, sentences
+from training.synthesise import SAMPLE_RATE
 from training.voices import Samples, Speak, voice
 
 BOOK = """The Project Gutenberg EBook of Nothing *** START OF THIS BOOK ***
