@@ -20,9 +20,10 @@ class LossConfig:
     """Weights of the parts; ``corrupt`` of the decoder's inputs are random pieces, so that it survives its errors.
     The teacher is left after ``distillation_until`` steps, so that the encoder may find features of its own.
 
-    ``smoothing`` of the decoder's targets keeps it from being sure of what it knows by heart.
+    ``smoothing`` of the decoder's targets keeps it from being sure of what it knows by heart; ``language`` is the
+    part of a target within a word that a language model fills instead, if there is one (arXiv:1907.06017).
     ``pad`` weighs the many targets that say "nothing yet". Below 1 the decoder writes too much, words twice among it:
-    its odds of a pad are off by just that factor. ``text`` weighs what the decoder is to know without hearing.
+    its odds of a pad are off by just that factor.
     """
 
     ctc: float = 0.7
@@ -32,7 +33,7 @@ class LossConfig:
     pad: float = 1.0
     corrupt: float = 0.08
     smoothing: float = 0.05
-    text: float = 0.3
+    language: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -71,13 +72,9 @@ def losses(
     with autocast(device, enabled=bfloat16):
         logits = model.decode(heard, ids, batch.delays)
     parts = {"ctc": ctc_loss(log_probabilities, batch, pieces.blank)}
-    decoder, accuracy = decoder_loss(logits, batch.targets, config.pad, pieces, config.smoothing)
+    decoder, accuracy = decoder_loss(logits, batch, config, pieces)
     total = config.ctc * parts["ctc"] + config.decoder * decoder
     parts |= {"decoder": decoder} | accuracy
-    if len(batch.texts):
-        with autocast(device, enabled=bfloat16):
-            parts["text"] = text_loss(model, batch, pieces)
-        total = total + config.text * parts["text"]
     is_taught = trains_encoder and config.distillation > 0 and step < config.distillation_until
     if feature_norm is not None and is_taught and batch.features.shape[-1]:
         parts["distillation"] = distillation_loss(frames, batch, feature_norm)
@@ -107,29 +104,25 @@ def ctc_loss(log_probabilities: torch.Tensor, batch: Batch, blank: int) -> torch
 
 
 def decoder_loss(
-    logits: torch.Tensor, targets: torch.Tensor, pad_weight: float, pieces: Pieces, smoothing: float = 0.0
+    logits: torch.Tensor, batch: Batch, config: LossConfig, pieces: Pieces
 ) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-    """Weighted mean over targets [S, N] that count, logits [S, N, V]; and how many pieces and pads are right.
+    """Weighted mean over the batch's targets that count, logits [S, N, V]; and how many pieces and pads are right.
 
     Masks, not selections: those would make the host wait for the GPU.
     """
-    logits, targets = logits.flatten(0, 1), targets.flatten()
+    logits, targets = logits.flatten(0, 1), batch.targets.flatten()
     is_pad = targets == pieces.tokenizer.streaming_pad
-    weights = torch.where(is_pad, pad_weight, 1.0) * (targets != IGNORED)
-    each = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED, label_smoothing=smoothing)
+    weights = torch.where(is_pad, config.pad, 1.0) * (targets != IGNORED)
+    each = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED, label_smoothing=config.smoothing)
+    if len(batch.places):
+        within = logits[batch.places]
+        own = F.cross_entropy(within, targets[batch.places], reduction="none")
+        likely = F.cross_entropy(within, batch.likely, reduction="none")
+        each = each.index_copy(0, batch.places, torch.lerp(own, likely, config.language))
     is_right = logits.argmax(dim=-1) == targets
     is_piece = targets >= pieces.first_id
     accuracy = {"piece_accuracy": _share(is_right, is_piece), "pad_accuracy": _share(is_right, is_pad)}
     return (each * weights).sum() / weights.sum(), accuracy
-
-
-def text_loss(model: StreamModel, batch: Batch, pieces: Pieces) -> torch.Tensor:
-    """Cross-entropy on texts of a decoder that hears nothing: of all but when a word comes, which only sound says."""
-    ids, targets = batch.texts[:, :-1], batch.texts[:, 1:]
-    silence = torch.zeros(1, 1, model.config.decoder.hidden_size, device=ids.device)
-    logits = model.decode(silence, ids, batch.delays[:1].expand(len(ids)))
-    is_timing = (targets == pieces.tokenizer.streaming_pad) | (ids == pieces.tokenizer.streaming_pad)
-    return F.cross_entropy(logits.flatten(0, 1), targets.masked_fill(is_timing, IGNORED).flatten())
 
 
 def _share(is_hit: torch.Tensor, among: torch.Tensor) -> torch.Tensor:

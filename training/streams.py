@@ -29,7 +29,7 @@ from training.augment import (
     warp_frequency,
     warp_time,
 )
-from training.books import TextStreams
+from training.ngram import Ngram
 from training.pieces import Pieces
 from training.shards import FRAME_MS, Frames, Utterance, load, split_long
 from training.sources import shares
@@ -39,7 +39,6 @@ FRAMES_PER_TOKEN = 8
 TOKEN_MS = 80
 IGNORED = -100
 ON_HOST = ("num_labels", "num_steps")
-TEXT_LENGTH = 256
 MAX_WORDS_PER_SECOND = 5.2  # a faster speaker leaves no token for a word's pieces
 
 
@@ -47,8 +46,7 @@ MAX_WORDS_PER_SECOND = 5.2  # a faster speaker leaves no token for a word's piec
 class DataConfig:
     """What streams are made of; shares are per second of audio, lengths in seconds, one drawn for each step.
 
-    Without ``has_teacher`` its features are not read: most of a batch's bytes. If there are books, a batch has
-    ``text_tokens`` for every token of audio.
+    Without ``has_teacher`` its features are not read: most of a batch's bytes.
     """
 
     seconds_per_step: float = 64.0
@@ -60,7 +58,6 @@ class DataConfig:
     one_delay_until: int = 1300
     two_delays_until: int = 2000
     has_teacher: bool = True
-    text_tokens: float = 0.6
     seed: int = 1
 
 
@@ -68,8 +65,8 @@ class DataConfig:
 class Batch:
     """``mel`` [S, F, 80]; teacher ``features`` [S, T, D] where ``has_features`` [S, T]; decoder ``ids``, ``targets``
     [S, N]; ``delays`` [S]; CTC ``labels`` (all streams', joined), ``num_labels``, ``num_steps`` [S];
-    ``first_frames`` [S] in the endless position table; ``texts`` [R, N'], token ids without audio, R = 0 if there are
-    no books; ``seconds`` of audio."""
+    ``first_frames`` [S] in the endless position table; ``likely`` [L, V], what a language model expects at the
+    ``places`` [L] of all targets in a row; ``seconds`` of audio."""
 
     mel: torch.Tensor
     features: torch.Tensor
@@ -81,7 +78,8 @@ class Batch:
     num_labels: torch.Tensor
     num_steps: torch.Tensor
     first_frames: torch.Tensor
-    texts: torch.Tensor
+    places: torch.Tensor
+    likely: torch.Tensor
     seconds: float
 
     def to(self, device: torch.device) -> Batch:
@@ -130,6 +128,35 @@ def delayed_targets(
     targets = line[1:].copy()
     targets[: num_given - 1] = IGNORED
     return line[:-1], targets
+
+
+def expected(
+    ngram: Ngram, ids: NDArray[np.int64], targets: NDArray[np.int64], pieces: Pieces
+) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+    """Where in targets [S, N] a word goes on or ends, and what ``ngram`` expects there of each token: [L], [L, V].
+
+    It knows that a word ends, not whether a pad or a mark says so: its part of that goes to the one that does.
+    """
+    first_id, tokenizer = pieces.first_id, pieces.tokenizer
+    places: list[int] = []
+    rows: list[NDArray[np.float32]] = []
+    for start, (inputs, outputs) in enumerate(zip(ids.tolist(), targets.tolist(), strict=True)):
+        history: list[int] = []
+        is_in_word = False
+        for position, (token, target) in enumerate(zip(inputs, outputs, strict=True)):
+            is_mark = token == tokenizer.streaming_word
+            is_in_word = is_mark or (is_in_word and token >= first_id)
+            if not is_in_word:
+                continue
+            history.append(pieces.num_pieces if is_mark else token - first_id)
+            if target != IGNORED:
+                chances = ngram.probabilities(tuple(history[1 - len(ngram.tables) :]))
+                row = np.zeros(tokenizer.vocab_size, np.float32)
+                row[first_id:] = chances[:-1]
+                row[target if target < first_id else tokenizer.streaming_pad] = chances[-1]
+                places.append(start * ids.shape[1] + position)
+                rows.append(row)
+    return np.array(places, np.int64), np.array(rows, np.float32).reshape(-1, tokenizer.vocab_size)
 
 
 def draw_delay(generator: np.random.Generator, step: int, config: DataConfig) -> int:
@@ -240,8 +267,8 @@ def _jittered_words(
 class StepBatches(Dataset[Batch]):
     """Batches by step number; a DataLoader may prepare them in worker processes."""
 
-    def __init__(self, pools: Pools, pieces: Pieces, config: DataConfig, texts: TextStreams | None = None) -> None:
-        self._pools, self._pieces, self._config, self._texts = pools, pieces, config, texts
+    def __init__(self, pools: Pools, pieces: Pieces, config: DataConfig, ngram: Ngram | None = None) -> None:
+        self._pools, self._pieces, self._config, self._ngram = pools, pieces, config, ngram
 
     def __getitem__(self, step: int) -> Batch:
         generator = np.random.default_rng((self._config.seed, step))
@@ -250,10 +277,10 @@ class StepBatches(Dataset[Batch]):
         streams = [make_stream(self._pools, self._config, 100 * length_s, generator) for _ in range(num_streams)]
         delay = draw_delay(generator, step, self._config)  # one for all: the longest would make all wait
         batch = collate(streams, [delay] * num_streams, self._pieces, generator)
-        if self._texts is None:
+        if self._ngram is None:
             return batch
-        num_rows = max(1, round(self._config.text_tokens * batch.ids.numel() / TEXT_LENGTH))
-        return replace(batch, texts=torch.from_numpy(self._texts.draw(generator, num_rows, TEXT_LENGTH + 1)))
+        places, likely = expected(self._ngram, batch.ids.numpy(), batch.targets.numpy(), self._pieces)
+        return replace(batch, places=torch.from_numpy(places), likely=torch.from_numpy(likely))
 
 
 def collate(
@@ -295,7 +322,8 @@ def collate(
         num_labels=torch.tensor([len(row) for row in labels]),
         num_steps=torch.tensor([min(num_tokens, -(-len(one.mel) // FRAMES_PER_TOKEN) + 2) for one in streams]),
         first_frames=torch.from_numpy(generator.integers(0, 1500, len(streams))),
-        texts=torch.zeros(0, TEXT_LENGTH + 1, dtype=torch.int64),
+        places=torch.zeros(0, dtype=torch.int64),
+        likely=torch.zeros(0, pieces.tokenizer.vocab_size),
         seconds=sum(len(one.mel) for one in streams) / 100,
     )
 

@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -26,16 +25,14 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
-from training.books import TextStreams, library
-from training.data import word_runs
 from training.metrics import METRICS_FILE, VALIDATION_FILE, Means, append_rows
+from training.ngram import Ngram
 from training.pieces import Pieces
 from training.presets import PRESETS
 from training.replicas import Replicas, join, leave
 from training.run import Run, TrainConfig
 from training.schedule import ScheduleConfig, TimedCycle, scaled
-from training.shards import Utterance, load
-from training.sources import SOURCES
+from training.shards import Utterance
 from training.streams import Batch, DataConfig, Pools, StepBatches
 from training.validate import VALIDATION_SET, VALIDATION_SIZE, error_rates, invented_words, validation_set
 from training.whisper import as_our_encoder, whisper_weights
@@ -197,16 +194,6 @@ def stopped_by_signals(loop: Loop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def text_streams(books: Path, shards: Path, pieces: Pieces) -> TextStreams:
-    """The books' sentences, without what anybody says in a development set."""
-    names = [source.name for source in SOURCES if not source.is_training]
-    held_out = [load(shards, name, aligned=False) for name in names if (shards / f"{name}.idx").is_file()]
-    forbidden = word_runs(" ".join(one.words) for one in chain.from_iterable(held_out))
-    if not (lines := library(books)):
-        raise FileNotFoundError(f"{books} holds no sentences; put the text files of some books there")
-    return TextStreams([line.words for line in lines], pieces, forbidden)
-
-
 def prepare(args: argparse.Namespace, pools: Pools, replicas: Replicas) -> Run:
     """A new run, from a checkpoint or Whisper's encoder if one is given, or the one that ``last.pt`` holds."""
     pieces, preset = Pieces.from_file(args.tokenizer), PRESETS[args.preset]
@@ -255,7 +242,6 @@ def main() -> None:
     try:
         pools = Pools(args.shards, data)
         run = prepare(args, pools, replicas)
-        texts = text_streams(args.books, args.shards, run.pieces) if args.books else None
         loop_config = LoopConfig(
             save_s=60 * args.save_minutes,
             validate_s=60 * args.validate_minutes,
@@ -269,7 +255,7 @@ def main() -> None:
     last = run.config.schedule.cycles[-1]
     steps = range(run.progress.step, last if args.steps is None else min(last, run.progress.step + args.steps))
     batches = DataLoader(
-        StepBatches(pools, run.pieces, data, texts),
+        StepBatches(pools, run.pieces, data, Ngram.load(args.ngram) if args.ngram else None),
         batch_size=None,
         sampler=steps,
         num_workers=args.workers,
@@ -297,7 +283,7 @@ def _parser() -> argparse.ArgumentParser:
         "--from", type=Path, dest="start", metavar="CHECKPOINT", help="start from its averaged weights"
     )
     parser.add_argument("--no-teacher", action="store_true", help="do not read the teacher's features")
-    parser.add_argument("--books", type=Path, metavar="FOLDER", help="let the decoder read these texts, too")
+    parser.add_argument("--ngram", type=Path, metavar="FILE", help="teach the decoder this language model, too")
     parser.add_argument("--tokenizer", type=Path, default=bundled_model() / TOKENIZER_FILE, metavar="FILE")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)

@@ -12,8 +12,8 @@ import torch
 from benchmarks.recordings import Recording
 from tests.unit.training_models import tiny_pieces, write_shards
 from training import augment
-from training.books import TextStreams
 from training.data import log_power, usable, word_runs
+from training.ngram import Ngram, symbols_of
 from training.shards import load, split_long
 from training.sources import SOURCES
 from training.streams import IGNORED, Batch, DataConfig, Pools, StepBatches, delayed_targets
@@ -48,17 +48,17 @@ def test_pieces_of_words_are_byte_pairs_by_rank() -> None:
         pieces.encode_word("café")
 
 
-def test_texts_are_whole_words_of_sentences_that_nobody_is_tested_on(tmp_path: Path) -> None:
+def test_what_a_language_model_expects_stands_where_a_word_goes_on_or_ends(tmp_path: Path) -> None:
     write_shards(tmp_path, "lj", TEXTS)
     pieces = tiny_pieces()
-    held_out = "one two three four five six seven eight nine"
-    texts = TextStreams([*TEXTS, held_out], pieces, word_runs([held_out]))
-    config = DataConfig(seconds_per_step=12, lengths_s=(6,), shares={"lj": 1.0}, text_tokens=4)
-    batches = StepBatches(Pools(tmp_path, config), pieces, config, texts)
-    rows = batches[0].texts.tolist()
-    assert 4 * batches[0].ids.numel() == pytest.approx(len(rows) * len(rows[0]), rel=0.2)
-    assert {word for row in rows for word in pieces.text(row).split()[:-1]} == set(" ".join(TEXTS).split())
-    assert all(pieces.text(row).startswith(TEXTS) for row in rows)
+    ngram = Ngram.count(symbols_of(TEXTS, pieces), pieces.num_pieces + 1, order=3)
+    config = DataConfig(seconds_per_step=12, lengths_s=(6,), shares={"lj": 1.0})
+    batch = StepBatches(Pools(tmp_path, config), pieces, config, ngram)[0]
+    ids, targets = batch.ids.flatten()[batch.places], batch.targets.flatten()[batch.places]
+    assert torch.allclose(batch.likely.sum(dim=1), torch.ones(len(targets)))
+    assert set(ids.tolist()) == set(batch.ids[batch.ids >= pieces.tokenizer.streaming_word].tolist())
+    of_target = batch.likely[torch.arange(len(targets)), targets]
+    assert of_target.mean() > 0.3, "it counted these very texts"
 
 
 @pytest.mark.parametrize("seed", range(5))

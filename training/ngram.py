@@ -1,0 +1,139 @@
+"""Counts which pieces follow which in books and transcripts: a language model that the decoder is taught with.
+
+    python -m training.ngram BOOKS SHARDS FILE
+
+An interpolated n-gram with absolute discounting (Ney, Essen and Kneser 1994). Its symbols are the pieces and the word
+mark, which also says that a word is over. It takes half a minute for nine million words; what is said in development
+sets is left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from training.books import library
+from training.data import word_runs
+from training.pieces import Pieces
+from training.shards import load
+from training.sources import SOURCES
+from transom.errors import TransomError
+from transom.weights.hub import TOKENIZER_FILE, bundled_model
+
+ORDER = 6
+DISCOUNT = 0.75
+ALWAYS_KEPT = 4  # longer contexts that came once are forgotten
+SYMBOL_BITS = 10
+PRIME = np.uint64(1099511628211)
+
+Symbols = NDArray[np.int64]
+Table = dict[str, NDArray[np.int64]]
+
+
+class Ngram:
+    """``tables[k]`` holds what follows contexts of k symbols: hashes of the ``contexts``, sorted; the ``symbols``
+    behind each and how often each came (``counts``), from its start to the next; a last start is the end."""
+
+    def __init__(self, tables: Sequence[Table], num_symbols: int) -> None:
+        self.tables, self.num_symbols = tables, num_symbols
+        self.probabilities = lru_cache(maxsize=10_000)(self._probabilities)
+
+    @classmethod
+    def count(cls, text: Symbols, num_symbols: int, order: int = ORDER) -> Ngram:
+        """Count a text [N] of symbols below ``num_symbols``."""
+        return cls([_followers(text, length) for length in range(order)], num_symbols)
+
+    def _probabilities(self, history: tuple[int, ...]) -> NDArray[np.float32]:
+        """Of each symbol behind a ``history``, [num_symbols]."""
+        chances = np.full(self.num_symbols, 1 / self.num_symbols)
+        for length, table in enumerate(self.tables[: len(history) + 1]):
+            context = _hashes(np.array(history[len(history) - length :], np.int64), length)
+            place = int(np.searchsorted(table["contexts"], context[0]))
+            if place == len(table["contexts"]) or table["contexts"][place] != context[0]:
+                break
+            followers = slice(table["starts"][place], table["starts"][place + 1])
+            counts = table["counts"][followers]
+            chances *= DISCOUNT * len(counts) / counts.sum()
+            chances[table["symbols"][followers]] += (counts - DISCOUNT) / counts.sum()
+        return chances.astype(np.float32)
+
+    def save(self, file: Path) -> None:
+        """Write to a file."""
+        tables = [{name: torch.from_numpy(array) for name, array in table.items()} for table in self.tables]
+        torch.save({"tables": tables, "num_symbols": self.num_symbols}, file)
+
+    @classmethod
+    def load(cls, file: Path) -> Ngram:
+        """Map a file that :meth:`save` wrote: several processes share its memory."""
+        saved = torch.load(file, mmap=True, weights_only=True)
+        tables = [{name: tensor.numpy() for name, tensor in table.items()} for table in saved["tables"]]
+        return cls(tables, saved["num_symbols"])
+
+
+def _hashes(text: Symbols, length: int) -> Symbols:
+    """Of every ``length`` symbols in a row of a text [N]: [N - length + 1], with room for a symbol at the end."""
+    hashes = np.zeros(len(text) - length + 1, np.uint64)
+    for start in range(length):
+        hashes = (hashes + text[start : start + len(hashes)].astype(np.uint64) + np.uint64(1)) * PRIME
+        hashes ^= hashes >> np.uint64(29)
+    return (hashes >> np.uint64(SYMBOL_BITS + 1) << np.uint64(SYMBOL_BITS)).astype(np.int64)
+
+
+def _followers(text: Symbols, length: int) -> Table:
+    keys, counts = np.unique(_hashes(text, length)[:-1] | text[length:], return_counts=True)
+    contexts = keys >> SYMBOL_BITS << SYMBOL_BITS
+    is_first = np.append(True, contexts[1:] != contexts[:-1])
+    if length >= ALWAYS_KEPT:
+        totals = np.add.reduceat(counts, np.flatnonzero(is_first))
+        is_kept = (totals > 1)[np.cumsum(is_first) - 1]
+        keys, counts, contexts, is_first = keys[is_kept], counts[is_kept], contexts[is_kept], is_first[is_kept]
+    return {
+        "contexts": contexts[is_first],
+        "starts": np.append(np.flatnonzero(is_first), len(keys)),
+        "symbols": keys & ((1 << SYMBOL_BITS) - 1),
+        "counts": counts.astype(np.int64),
+    }
+
+
+def symbols_of(lines: Iterable[str], pieces: Pieces) -> Symbols:
+    """Lines of words as one text: each word's mark, then its pieces."""
+    symbols = lru_cache(maxsize=None)(lambda word: (pieces.num_pieces, *pieces.encode_word(word)))
+    return np.fromiter(chain.from_iterable(symbols(word) for line in lines for word in line.split()), np.int64)
+
+
+def transcripts(shards: Path, *, is_training: bool) -> Iterator[str]:
+    """What is said in all sets for training, or in all others."""
+    names = [source.name for source in SOURCES if source.is_training == is_training]
+    for name in names:
+        if (shards / f"{name}.idx").is_file():
+            yield from (" ".join(one.words) for one in load(shards, name, aligned=False))
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("books", type=Path)
+    parser.add_argument("shards", type=Path)
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--tokenizer", type=Path, default=bundled_model() / TOKENIZER_FILE, metavar="FILE")
+    args = parser.parse_args()
+    try:
+        pieces = Pieces.from_file(args.tokenizer)
+        forbidden = word_runs(transcripts(args.shards, is_training=False))
+        lines = [line.words for line in library(args.books) if not word_runs([line.words]) & forbidden]
+        text = symbols_of(chain(lines, transcripts(args.shards, is_training=True)), pieces)
+        Ngram.count(text, pieces.num_pieces + 1).save(args.file)
+    except (TransomError, OSError) as error:
+        raise SystemExit(str(error)) from error
+    print(f"{args.file}: {len(lines)} sentences of books, {len(text)} symbols")
+
+
+if __name__ == "__main__":
+    main()
