@@ -19,9 +19,8 @@ def test_probabilities_are_those_of_absolute_discounting() -> None:
     ngram = Ngram.count(np.array([A, B, A, B, A, C]), num_symbols=4, order=2)
     alone = [(count - DISCOUNT * (count > 0)) / 6 + 3 * DISCOUNT / 6 / 4 for count in (3, 2, 1, 0)]
     assert ngram.probabilities(()) == pytest.approx(alone)
-    behind_a = [
-        (count - DISCOUNT * (count > 0)) / 3 + 2 * DISCOUNT / 3 * one for count, one in zip((0, 2, 1, 0), alone)
-    ]
+    followers = zip((0, 2, 1, 0), alone, strict=True)
+    behind_a = [(count - DISCOUNT * (count > 0)) / 3 + 2 * DISCOUNT / 3 * one for count, one in followers]
     assert ngram.probabilities((A,)) == pytest.approx(behind_a)
     assert ngram.probabilities((B, A)) == pytest.approx(behind_a), "only as long a history as is counted"
     assert ngram.probabilities((3,)) == pytest.approx(alone), "behind what never came"
@@ -29,9 +28,7 @@ def test_probabilities_are_those_of_absolute_discounting() -> None:
 
 def test_long_contexts_that_came_once_are_forgotten() -> None:
     tables = Ngram.count(np.array([0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 6]), num_symbols=7).tables
-    assert len(tables[4]["contexts"]) == 1
-    assert tables[4]["symbols"].tolist() == [4]
-    assert len(tables[3]["contexts"]) > 2
+    assert [len(table["contexts"]) for table in tables[3:5]] == [6, 2]
 
 
 def test_a_file_holds_books_and_speech_but_nothing_that_is_held_out(
