@@ -49,6 +49,7 @@ SOURCES = (
     Source("cvd", MORE, "cv-delta", "CC0", 0.05),
     Source("cv13", COMMON_VOICE_TABLE, COMMON_VOICE, "CC0", 0.05),
     Source("voxforge", GATHERED_TABLE, "voxforge", "GPL 3", 0.08),
+    Source("assorted", GATHERED_TABLE, "assorted", "CC0, CC BY 4.0, Apache-2.0, GPL 3", 0.06),
     Source("arctic", GATHERED_TABLE, "arctic", "free for any use, Carnegie Mellon University; CC0", 0.03),
     Source("ls_more", GATHERED_TABLE, "librispeech", "CC BY 4.0", 0.03),
     Source("lj", HUMAN_TRAIN, "lj.opus", "public domain", 0.02),
