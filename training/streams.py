@@ -50,10 +50,10 @@ class DataConfig:
     """
 
     seconds_per_step: float = 64.0
-    lengths_s: tuple[int, ...] = (12, 16, 20, 24, 32)
+    lengths_s: tuple[int, ...] = (20, 24, 28, 32)
     shares: dict[str, float] = field(default_factory=shares)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
-    filler: float = 0.06
+    filler: float = 0.04
     jitter_ms: float = 35.0
     one_delay_until: int = 1300
     two_delays_until: int = 2000
