@@ -20,8 +20,8 @@ class LossConfig:
     """Weights of the parts; ``corrupt`` of the decoder's inputs are random pieces, so that it survives its errors.
     The teacher is left after ``distillation_until`` steps, so that the encoder may find features of its own.
 
-    ``smoothing`` of the decoder's targets keeps it from being sure of what it knows by heart; ``language`` is the
-    part of a target within a word that a language model fills instead, if there is one (arXiv:1907.06017).
+    ``smoothing`` of the decoder's targets keeps it from being sure of what it knows by heart; ``ngram`` is the part
+    of a target within a word that an n-gram fills instead, if there is one (arXiv:1907.06017).
     ``pad`` weighs the many targets that say "nothing yet". Below 1 the decoder writes too much, words twice among it:
     its odds of a pad are off by just that factor.
     """
@@ -33,7 +33,7 @@ class LossConfig:
     pad: float = 1.0
     corrupt: float = 0.08
     smoothing: float = 0.05
-    language: float = 0.2
+    ngram: float = 0.2
 
 
 @dataclass(frozen=True)
@@ -114,11 +114,11 @@ def decoder_loss(
     is_pad = targets == pieces.tokenizer.streaming_pad
     weights = torch.where(is_pad, config.pad, 1.0) * (targets != IGNORED)
     each = F.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED, label_smoothing=config.smoothing)
-    if len(batch.places):
-        within = logits[batch.places]
-        own = F.cross_entropy(within, targets[batch.places], reduction="none")
-        likely = F.cross_entropy(within, batch.likely, reduction="none")
-        each = each.index_copy(0, batch.places, torch.lerp(own, likely, config.language))
+    if len(batch.ngram_places):
+        within = logits[batch.ngram_places]
+        own = F.cross_entropy(within, targets[batch.ngram_places], reduction="none")
+        expected = F.cross_entropy(within, batch.ngram_targets, reduction="none")
+        each = each.index_copy(0, batch.ngram_places, torch.lerp(own, expected, config.ngram))
     is_right = logits.argmax(dim=-1) == targets
     is_piece = targets >= pieces.first_id
     accuracy = {"piece_accuracy": _share(is_right, is_piece), "pad_accuracy": _share(is_right, is_pad)}

@@ -1,4 +1,8 @@
-"""Muon for the matrices of layers and adapter, AdamW for the rest; the encoder's layers at rates of their own."""
+"""Muon for the matrices of layers and adapter, AdamW for the rest; the encoder's layers at rates of their own.
+
+The delay's matrices are AdamW's, too: all streams of a batch have one delay, so their gradients have rank 1, and Muon
+would follow what rounding makes of the other directions.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +15,16 @@ import torch
 from torch import nn
 
 from training.schedule import ScheduleConfig, encoder_factor
+from transom.errors import WeightsError
 
 LOWER_ENCODER = ("encoder.stem.", "encoder.layers.0.", "encoder.layers.1.")
 ADAPTER = "encoder.adapter."
-WITH_MATRICES = ("encoder.layers.", ADAPTER, "decoder.layers.")
+WITH_MATRICES, NO_MATRICES = ("encoder.layers.", ADAPTER, "decoder.layers."), ".delay."
 
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """``clip`` is the largest norm of all gradients; ``momentum`` is Muon's, ``betas`` and decay are AdamW's."""
+    """``clip`` is the largest norm of all gradients; ``momentum`` is Muon's, ``betas`` are AdamW's."""
 
     weight_decay: float = 0.02
     momentum: float = 0.95
@@ -36,17 +41,21 @@ class Optimizer:
     def __init__(self, model: nn.Module, config: OptimizerConfig, schedule: ScheduleConfig) -> None:
         self._config, self._schedule = config, schedule
         self._names: dict[torch.Tensor, str] = {one: name for name, one in model.named_parameters()}
-        matrices = [name for one, name in self._names.items() if one.ndim == 2 and name.startswith(WITH_MATRICES)]
+        matrices = {
+            name
+            for one, name in self._names.items()
+            if one.ndim == 2 and name.startswith(WITH_MATRICES) and NO_MATRICES not in name
+        }
         self._adamw = torch.optim.AdamW(
-            self._groups(set(self._names.values()).difference(matrices)),
+            self._groups(set(self._names.values()) - matrices),
             betas=config.betas,
             weight_decay=config.weight_decay,
             fused=True,
         )
         self._muon = torch.optim.Muon(
-            self._groups(set(matrices)),
+            self._groups(matrices),
             momentum=config.momentum,
-            weight_decay=0.0,  # a decay would act without a gradient, too
+            weight_decay=config.weight_decay,
             adjust_lr_fn="match_rms_adamw",
         )
 
@@ -63,13 +72,15 @@ class Optimizer:
     def step(self, trained: list[nn.Parameter], number: int, level: float) -> torch.Tensor:
         """Step ``number``, at ``level`` of the rates, along the gradients of ``trained``; returns their norm.
 
-        Gradients that are not finite teach nothing: AdamW stands still, Muon follows those before.
+        Gradients that are not finite teach nothing.
         """
         self._set_rates(number, level)
         norm = nn.utils.clip_grad_norm_(trained, self._config.clip)
         is_finite = torch.isfinite(norm)
-        for one in trained:
-            one.grad = torch.where(is_finite, one.grad, 0.0)  # type: ignore[arg-type]
+        for one in (one for group in self._muon.param_groups for one in group["params"] if one.grad is not None):
+            one.grad = torch.where(is_finite, one.grad, 0.0)
+        if momenta := [state["momentum_buffer"] for state in self._muon.state.values()]:
+            torch._foreach_mul_(momenta, is_finite.float())  # a step along nothing is none
         # The fused kernels look at found_inf themselves, as they do for torch's gradient scaler.
         self._adamw.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
         self._adamw.grad_scale = None  # type: ignore[attr-defined]
@@ -93,7 +104,10 @@ class Optimizer:
         return {self._names[one]: state for half in (self._adamw, self._muon) for one, state in half.state.items()}
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Go on with what :meth:`state` gave."""
+        """Go on with what :meth:`state` gave. Raises WeightsError for the state of other optimizers."""
+        matrices = [self._names[one] for group in self._muon.param_groups for one in group["params"]]
+        if any(name in saved and "momentum_buffer" not in saved[name] for name in matrices):
+            raise WeightsError("the checkpoint is of another optimizer; start from its weights with --from")
         for half in (self._adamw, self._muon):
             names = [self._names[one] for group in half.param_groups for one in group["params"]]
             states = {index: saved[name] for index, name in enumerate(names) if name in saved}

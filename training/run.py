@@ -104,7 +104,8 @@ class Run:
         trained = [parameter for parameter in self.model.parameters() if parameter.grad is not None]
         self.replicas.average_gradients(trained)
         gradient = self.optimizer.step(trained, number, level)
-        self._return_to_anchor(level)
+        if number >= config.schedule.frozen_steps:
+            self._return_to_anchor(level)
         self._update_average(number + 1)
         heard_s = self.progress.audio_s + self.replicas.total(batch.seconds)
         self.progress = replace(self.progress, step=number + 1, audio_s=heard_s)

@@ -34,29 +34,29 @@ COMMON_VOICE, SPEECHOCEAN, OTHER = "common-voice", "speechocean762", "other-lang
 COMMON_VOICE_TABLE, SPEECHOCEAN_TABLE, OTHER_TABLE = (  # written by training.tables
     f"{corpus}/table.tsv" for corpus in (COMMON_VOICE, SPEECHOCEAN, OTHER)
 )
-GATHERED_TABLE = "gathered/table.tsv"  # small corpora of different layouts, written by hand
+GATHERED_TABLE = "gathered/table.tsv"  # of small corpora, each laid out in its own way
 WHISPER_LABELS, OTHER_HELD_OUT = "common-voice-whisper", "other-languages-held-out"
 SYNTHETIC, HELD_OUT, UNSEEN = "synthetic", "held-out", "unseen"
 
 # ``selects`` is the file of an archive's row, or the source of a single file's row
 SOURCES = (
-    Source("lsc5", MORE, "ls-train-clean-5", "CC BY 4.0", 0.18),
-    Source("cv1", MORE, "cv1-dev", "CC0", 0.10),
-    Source("cvw", COMMON_VOICE_TABLE, WHISPER_LABELS, "CC0", 0.17),
-    Source("so762", SPEECHOCEAN_TABLE, SPEECHOCEAN, "free for any purpose, SpeechOcean", 0.05),
-    Source("ls100", MORE, "ls100-4spk", "CC BY 4.0", 0.05),
-    Source("ls_train", HUMAN_TRAIN, "ls_train.opus", "CC BY 4.0", 0.05),
-    Source("cvd", MORE, "cv-delta", "CC0", 0.05),
-    Source("cv13", COMMON_VOICE_TABLE, COMMON_VOICE, "CC0", 0.05),
-    Source("voxforge", GATHERED_TABLE, "voxforge", "GPL 3", 0.08),
-    Source("assorted", GATHERED_TABLE, "assorted", "CC0, CC BY 4.0, Apache-2.0, GPL 3", 0.06),
+    Source("lsc5", MORE, "ls-train-clean-5", "CC BY 4.0", 0.16),
+    Source("cv1", MORE, "cv1-dev", "CC0", 0.09),
+    Source("cvw", COMMON_VOICE_TABLE, WHISPER_LABELS, "CC0", 0.15),
+    Source("so762", SPEECHOCEAN_TABLE, SPEECHOCEAN, "free for any purpose, SpeechOcean", 0.04),
+    Source("ls100", MORE, "ls100-4spk", "CC BY 4.0", 0.04),
+    Source("ls_train", HUMAN_TRAIN, "ls_train.opus", "CC BY 4.0", 0.04),
+    Source("cvd", MORE, "cv-delta", "CC0", 0.04),
+    Source("cv13", COMMON_VOICE_TABLE, COMMON_VOICE, "CC0", 0.04),
+    Source("voxforge", GATHERED_TABLE, "voxforge", "GPL 3", 0.07),
+    Source("assorted", GATHERED_TABLE, "assorted", "CC0, CC BY 4.0, Apache-2.0, GPL 3", 0.05),
     Source("arctic", GATHERED_TABLE, "arctic", "free for any use, Carnegie Mellon University; CC0", 0.03),
     Source("ls_more", GATHERED_TABLE, "librispeech", "CC BY 4.0", 0.03),
     Source("lj", HUMAN_TRAIN, "lj.opus", "public domain", 0.02),
     Source("an4", MORE, "an4", "free for any use, Carnegie Mellon University", 0.01),
     Source("asterisk", HUMAN_TRAIN, "asterisk.opus", "CC BY-SA 3.0", 0.01),
     Source("vctk", HUMAN_TRAIN, "vctk.opus", "CC BY 4.0", 0.01),
-    Source("synth", SYNTHETIC_TABLE, SYNTHETIC, "Apache-2.0, BSD", 0.14),
+    Source("synth", SYNTHETIC_TABLE, SYNTHETIC, "Apache-2.0, BSD", 0.12),
     Source("other", OTHER_TABLE, OTHER, "CC0", 0.05, is_english=False),
     Source("ls_dev", HUMAN_DEV, "ls_dev.opus", "CC BY 4.0", 0.0),
     Source("lj_dev", HUMAN_DEV, "lj_dev.opus", "public domain", 0.0),

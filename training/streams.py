@@ -3,7 +3,8 @@
 Batch number ``step`` is a function of the seed and of ``step`` alone, so that a resumed run sees the same data, and
 any number of worker processes may prepare batches ahead.
 
-Legend: S streams, F mel frames, T encoder frames, N tokens of 80 ms, D teacher features.
+Legend: S streams, F mel frames, T encoder frames, N tokens of 80 ms, D teacher features, V vocabulary, L targets
+of an n-gram.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class DataConfig:
 class Batch:
     """``mel`` [S, F, 80]; teacher ``features`` [S, T, D] where ``has_features`` [S, T]; decoder ``ids``, ``targets``
     [S, N]; ``delays`` [S]; CTC ``labels`` (all streams', joined), ``num_labels``, ``num_steps`` [S];
-    ``first_frames`` [S] in the endless position table; ``likely`` [L, V], what a language model expects at the
-    ``places`` [L] of all targets in a row; ``seconds`` of audio."""
+    ``first_frames`` [S] in the endless position table; ``ngram_targets`` [L, V], what an n-gram expects at the
+    ``ngram_places`` [L] of the flattened targets; ``seconds`` of audio."""
 
     mel: torch.Tensor
     features: torch.Tensor
@@ -78,8 +79,8 @@ class Batch:
     num_labels: torch.Tensor
     num_steps: torch.Tensor
     first_frames: torch.Tensor
-    places: torch.Tensor
-    likely: torch.Tensor
+    ngram_places: torch.Tensor
+    ngram_targets: torch.Tensor
     seconds: float
 
     def to(self, device: torch.device) -> Batch:
@@ -130,17 +131,17 @@ def delayed_targets(
     return line[:-1], targets
 
 
-def expected(
+def ngram_targets(
     ngram: Ngram, ids: NDArray[np.int64], targets: NDArray[np.int64], pieces: Pieces
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Where in targets [S, N] a word goes on or ends, and what ``ngram`` expects there of each token: [L], [L, V].
+    """Where in flattened ``targets`` [S, N] words begin, go on or end, and what ``ngram`` expects there: [L], [L, V].
 
     It knows that a word ends, not whether a pad or a mark says so: its part of that goes to the one that does.
     """
     first_id, tokenizer = pieces.first_id, pieces.tokenizer
     places: list[int] = []
     rows: list[NDArray[np.float32]] = []
-    for start, (inputs, outputs) in enumerate(zip(ids.tolist(), targets.tolist(), strict=True)):
+    for stream, (inputs, outputs) in enumerate(zip(ids.tolist(), targets.tolist(), strict=True)):
         history: list[int] = []
         is_in_word = False
         for position, (token, target) in enumerate(zip(inputs, outputs, strict=True)):
@@ -150,11 +151,11 @@ def expected(
                 continue
             history.append(pieces.num_pieces if is_mark else token - first_id)
             if target != IGNORED:
-                chances = ngram.probabilities(tuple(history[1 - len(ngram.tables) :]))
+                probabilities = ngram.probabilities(history)
                 row = np.zeros(tokenizer.vocab_size, np.float32)
-                row[first_id:] = chances[:-1]
-                row[target if target < first_id else tokenizer.streaming_pad] = chances[-1]
-                places.append(start * ids.shape[1] + position)
+                row[first_id:] = probabilities[:-1]
+                row[target if target < first_id else tokenizer.streaming_pad] = probabilities[-1]
+                places.append(stream * ids.shape[1] + position)
                 rows.append(row)
     return np.array(places, np.int64), np.array(rows, np.float32).reshape(-1, tokenizer.vocab_size)
 
@@ -279,8 +280,8 @@ class StepBatches(Dataset[Batch]):
         batch = collate(streams, [delay] * num_streams, self._pieces, generator)
         if self._ngram is None:
             return batch
-        places, likely = expected(self._ngram, batch.ids.numpy(), batch.targets.numpy(), self._pieces)
-        return replace(batch, places=torch.from_numpy(places), likely=torch.from_numpy(likely))
+        places, expected = ngram_targets(self._ngram, batch.ids.numpy(), batch.targets.numpy(), self._pieces)
+        return replace(batch, ngram_places=torch.from_numpy(places), ngram_targets=torch.from_numpy(expected))
 
 
 def collate(
@@ -322,8 +323,8 @@ def collate(
         num_labels=torch.tensor([len(row) for row in labels]),
         num_steps=torch.tensor([min(num_tokens, -(-len(one.mel) // FRAMES_PER_TOKEN) + 2) for one in streams]),
         first_frames=torch.from_numpy(generator.integers(0, 1500, len(streams))),
-        places=torch.zeros(0, dtype=torch.int64),
-        likely=torch.zeros(0, pieces.tokenizer.vocab_size),
+        ngram_places=torch.zeros(0, dtype=torch.int64),
+        ngram_targets=torch.zeros(0, pieces.tokenizer.vocab_size),
         seconds=sum(len(one.mel) for one in streams) / 100,
     )
 

@@ -31,12 +31,12 @@ from training.pieces import Pieces
 from training.presets import PRESETS
 from training.replicas import Replicas, join, leave
 from training.run import Run, TrainConfig
-from training.schedule import ScheduleConfig, TimedCycle, scaled
+from training.schedule import TimedCycle, scaled
 from training.shards import Utterance
 from training.streams import Batch, DataConfig, Pools, StepBatches
 from training.validate import VALIDATION_SET, VALIDATION_SIZE, error_rates, invented_words, validation_set
 from training.whisper import as_our_encoder, whisper_weights
-from transom.errors import TransomError
+from transom.errors import TransomError, WeightsError
 from transom.weights.hub import TOKENIZER_FILE, bundled_model
 
 LAST, BEST = "last.pt", "best.pt"
@@ -194,10 +194,20 @@ def stopped_by_signals(loop: Loop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def load_ngram(file: Path, pieces: Pieces) -> Ngram:
+    """Read what :mod:`training.ngram` wrote. Raises FileNotFoundError, and WeightsError for one of other pieces."""
+    ngram = Ngram.load(file)
+    if ngram.num_symbols != pieces.num_pieces + 1:
+        raise WeightsError(f"{file} counts {ngram.num_symbols - 1} pieces, the tokenizer has {pieces.num_pieces}")
+    return ngram
+
+
 def prepare(args: argparse.Namespace, pools: Pools, replicas: Replicas) -> Run:
     """A new run, from a checkpoint or Whisper's encoder if one is given, or the one that ``last.pt`` holds."""
     pieces, preset = Pieces.from_file(args.tokenizer), PRESETS[args.preset]
-    schedule = replace(preset.schedule, cycles=(ENDLESS,) if args.minutes else args.cycles)
+    schedule = preset.schedule
+    if args.minutes or args.cycles:
+        schedule = replace(schedule, cycles=(ENDLESS,) if args.minutes else args.cycles)
     if args.frozen_steps is not None:
         schedule = replace(schedule, frozen_steps=args.frozen_steps)
     config = TrainConfig(
@@ -242,6 +252,7 @@ def main() -> None:
     try:
         pools = Pools(args.shards, data)
         run = prepare(args, pools, replicas)
+        ngram = load_ngram(args.ngram, run.pieces) if args.ngram else None
         loop_config = LoopConfig(
             save_s=60 * args.save_minutes,
             validate_s=60 * args.validate_minutes,
@@ -255,7 +266,7 @@ def main() -> None:
     last = run.config.schedule.cycles[-1]
     steps = range(run.progress.step, last if args.steps is None else min(last, run.progress.step + args.steps))
     batches = DataLoader(
-        StepBatches(pools, run.pieces, data, Ngram.load(args.ngram) if args.ngram else None),
+        StepBatches(pools, run.pieces, data, ngram),
         batch_size=None,
         sampler=steps,
         num_workers=args.workers,
@@ -290,7 +301,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=0, help="processes that prepare batches (default: none)")
     parser.add_argument("--steps", type=int, help="end after so many steps (default: at the end of the last cycle)")
     parser.add_argument("--seconds-per-step", type=float, default=DataConfig.seconds_per_step)
-    parser.add_argument("--cycles", type=_numbers, default=ScheduleConfig.cycles, metavar="END,END,...")
+    parser.add_argument("--cycles", type=_numbers, metavar="END,END,...")
     parser.add_argument("--frozen-steps", type=int, metavar="N", help="the encoder's layers learn from step N on")
     parser.add_argument("--minutes", type=float, help="one cycle, and end so long after the start; not --cycles")
     parser.add_argument("--rate-scale", type=float, default=1.0, help="multiplies all rates; for larger batches")

@@ -26,7 +26,7 @@ def test_probabilities_are_those_of_absolute_discounting() -> None:
     assert ngram.probabilities((3,)) == pytest.approx(alone), "behind what never came"
 
 
-def test_long_contexts_that_came_once_are_forgotten() -> None:
+def test_long_contexts_that_came_once_are_left_out() -> None:
     tables = Ngram.count(np.array([0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 6]), num_symbols=7).tables
     assert [len(table["contexts"]) for table in tables[3:5]] == [6, 2]
 
@@ -35,15 +35,20 @@ def test_a_file_holds_books_and_speech_but_nothing_that_is_held_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said, written = "we all know that a dog can bark at night", "The old man sat down by the river and began to read."
-    held_out = "nobody may ever know what this long sentence says"
+    held_out, short = "nobody may ever know what this long sentence says", "nor what this one says"
     books = tmp_path / "books"
     books.mkdir()
-    (books / "1.txt").write_text(f"{written} {held_out.capitalize()}.", encoding="utf-8")
+    (books / "1.txt").write_text(f"{written} {held_out.capitalize()}. {short.capitalize()}.", encoding="utf-8")
     write_shards(tmp_path, "lj", [said])
-    write_shards(tmp_path, "ls_dev", [held_out])
+    write_shards(tmp_path, "ls_dev", [held_out, short])
     monkeypatch.setattr("sys.argv", ["ngram", str(books), str(tmp_path), str(tmp_path / "file")])
     main()
     loaded = Ngram.load(tmp_path / "file")
-    counts = loaded.tables[0]["counts"].sum()
     pieces = Pieces.from_file(bundled_model() / TOKENIZER_FILE)
-    assert counts == len(symbols_of([said, written.lower().strip(".")], pieces))
+    text = symbols_of([written.lower().strip("."), said], pieces)
+    counted = Ngram.count(text, pieces.num_pieces + 1)
+    for history in ((), text[:1].tolist(), text[3:8].tolist()):
+        np.testing.assert_array_equal(loaded.probabilities(history), counted.probabilities(history))
+    (tmp_path / "ls_dev.idx").unlink()
+    with pytest.raises(SystemExit, match="no development set"):
+        main()

@@ -16,9 +16,10 @@ from training.attention import banded_attention
 from training.losses import LossConfig, corrupted, decoder_loss, distillation_loss
 from training.metrics import read_curves
 from training.model import StreamModel
+from training.ngram import Ngram, symbols_of
 from training.run import Run, TrainConfig
 from training.schedule import ScheduleConfig, TimedCycle, rate_factor
-from training.streams import DataConfig, Pools, StepBatches
+from training.streams import Batch, DataConfig, Pools, StepBatches
 from training.train import LAST, Loop, LoopConfig, feature_norm, stopped_by_signals
 from training.validate import error_rates, invented_words, validation_set
 from transom.errors import WeightsError
@@ -31,8 +32,9 @@ CONFIG = TrainConfig(schedule=SCHEDULE, losses=LossConfig())
 def data(tmp_path_factory: pytest.TempPathFactory) -> StepBatches:
     folder = tmp_path_factory.mktemp("shards")
     write_shards(folder, "lj", TEXTS)
-    config = DataConfig(seconds_per_step=12, lengths_s=(6,), shares={"lj": 1.0})
-    return StepBatches(Pools(folder, config), tiny_pieces(), config)
+    config, pieces = DataConfig(seconds_per_step=12, lengths_s=(6,), shares={"lj": 1.0}), tiny_pieces()
+    ngram = Ngram.count(symbols_of(TEXTS, pieces), pieces.num_pieces + 1)
+    return StepBatches(Pools(folder, config), pieces, config, ngram)
 
 
 def new_run(data: StepBatches, family: str = "whisper", config: TrainConfig = CONFIG) -> Run:
@@ -50,6 +52,22 @@ def test_steps_on_one_batch_lower_every_part_of_its_loss(family: str, data: Step
     history = [run.step(data[0]) for _ in range(6)]
     for part in ("ctc", "decoder", "distillation"):
         assert history[-1][part] < history[0][part]
+
+
+def test_an_ngram_fills_a_part_of_the_targets_within_words(data: StepBatches) -> None:
+    batch, pieces = data[0], tiny_pieces()
+    logits = torch.randn(*batch.ids.shape, pieces.tokenizer.vocab_size)
+
+    def loss(batch: Batch, part: float) -> float:
+        return decoder_loss(logits, batch, LossConfig(ngram=part, smoothing=0.0), pieces)[0].item()
+
+    own = batch.targets.flatten()[batch.ngram_places]
+    certain = torch.nn.functional.one_hot(own, pieces.tokenizer.vocab_size).float()
+    none = replace(batch, ngram_places=batch.ngram_places[:0], ngram_targets=batch.ngram_targets[:0])
+    assert loss(none, 1.0) == pytest.approx(loss(batch, 0.0))
+    assert loss(replace(batch, ngram_targets=certain), 1.0) == pytest.approx(loss(none, 0.0), rel=1e-5)
+    assert loss(batch, 0.5) == pytest.approx((loss(batch, 0.0) + loss(batch, 1.0)) / 2, rel=1e-5)
+    assert loss(batch, 1.0) != pytest.approx(loss(batch, 0.0), rel=1e-3)
 
 
 def test_an_anchor_holds_the_encoder_near_where_it_began(data: StepBatches) -> None:
@@ -99,8 +117,7 @@ def test_a_resumed_run_goes_on_bit_by_bit(data: StepBatches, tmp_path: Path) -> 
 def test_a_frozen_encoder_stays_and_what_cannot_be_resumed_is_refused(data: StepBatches, tmp_path: Path) -> None:
     run = new_run(data, config=replace(CONFIG, schedule=replace(SCHEDULE, frozen_steps=10)))
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    for _ in range(2):  # the delay's first matrix learns only once the second, which starts as nothing, has
-        run.step(data[0])
+    run.step(data[0])
     for name, tensor in run.model.state_dict().items():
         is_frozen = name.startswith("encoder.") and ".adapter." not in name
         if name.endswith("weight"):
@@ -206,10 +223,11 @@ def test_a_step_asks_for_no_value_so_that_the_host_never_waits(
 
 
 def test_what_is_not_finite_is_not_learnt(data: StepBatches) -> None:
-    run = new_run(data)
+    run, batch = new_run(data), data[0]
+    run.step(batch)
     before = {name: tensor.clone() for name, tensor in run.model.state_dict().items()}
-    batch = data[0]
-    run.step(replace(batch, mel=torch.full_like(batch.mel, torch.nan)))
+    for _ in range(3):
+        run.step(replace(batch, mel=torch.full_like(batch.mel, torch.nan)))
     for name, tensor in run.model.state_dict().items():
-        assert torch.equal(tensor, before[name]), name
-    assert run.progress.step == 1
+        torch.testing.assert_close(tensor, before[name], rtol=1e-3, atol=0)  # weights decay a little
+    assert run.progress.step == 4

@@ -16,7 +16,7 @@ from training.data import log_power, usable, word_runs
 from training.ngram import Ngram, symbols_of
 from training.shards import load, split_long
 from training.sources import SOURCES
-from training.streams import IGNORED, Batch, DataConfig, Pools, StepBatches, delayed_targets
+from training.streams import IGNORED, Batch, DataConfig, Pools, StepBatches, delayed_targets, ngram_targets
 from transom.audio.mel import LogMel
 from transom.config import AudioConfig
 from transom.errors import TokenizerError
@@ -48,17 +48,21 @@ def test_pieces_of_words_are_byte_pairs_by_rank() -> None:
         pieces.encode_word("café")
 
 
-def test_what_a_language_model_expects_stands_where_a_word_goes_on_or_ends(tmp_path: Path) -> None:
-    write_shards(tmp_path, "lj", TEXTS)
+def test_what_an_ngram_expects_stands_where_words_begin_go_on_or_end() -> None:
     pieces = tiny_pieces()
-    ngram = Ngram.count(symbols_of(TEXTS, pieces), pieces.num_pieces + 1, order=3)
-    config = DataConfig(seconds_per_step=12, lengths_s=(6,), shares={"lj": 1.0})
-    batch = StepBatches(Pools(tmp_path, config), pieces, config, ngram)[0]
-    ids, targets = batch.ids.flatten()[batch.places], batch.targets.flatten()[batch.places]
-    assert torch.allclose(batch.likely.sum(dim=1), torch.ones(len(targets)))
-    assert set(ids.tolist()) == set(batch.ids[batch.ids >= pieces.tokenizer.streaming_word].tolist())
-    of_target = batch.likely[torch.arange(len(targets)), targets]
-    assert of_target.mean() > 0.3, "it counted these very texts"
+    tokenizer, end = pieces.tokenizer, pieces.num_pieces
+    ngram = Ngram.count(symbols_of(TEXTS, pieces), end + 1, order=3)
+    words = [(4, pieces.token_ids("hand")), (5, pieces.token_ids("in")), (30, pieces.token_ids("the"))]
+    inputs, targets = delayed_targets(words, 4, 2, 40, tokenizer.streaming_pad, tokenizer.bos)
+    places, expected = ngram_targets(ngram, inputs[None], targets[None], pieces)
+    symbols = symbols_of(["hand in the"], pieces).tolist()
+    assert inputs[places].tolist() == [token for _, ids in words for token in ids]
+    for number, (place, row) in enumerate(zip(places.tolist(), expected, strict=True)):
+        probabilities = ngram.probabilities(symbols[: number + 1])
+        np.testing.assert_array_equal(row[pieces.first_id :], probabilities[:-1])
+        says_end = targets[place] if targets[place] < pieces.first_id else tokenizer.streaming_pad
+        assert row[says_end] == probabilities[end]
+    assert {tokenizer.streaming_pad, tokenizer.streaming_word} < set(targets[places].tolist())
 
 
 @pytest.mark.parametrize("seed", range(5))
