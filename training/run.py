@@ -5,6 +5,7 @@ Random numbers depend on the seed and the step alone. Knows no files but checkpo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
@@ -27,13 +28,14 @@ from transom.errors import WeightsError
 @dataclass(frozen=True)
 class TrainConfig:
     """All of a run but its data. ``anchor`` is the part of the way back to its anchor, such as Whisper's weights,
-    that the encoder goes in a step at the full rates (L2-SP of arXiv:1802.01483, decoupled as AdamW's decay is)."""
+    that the encoder goes in a step at the full rates (L2-SP of arXiv:1802.01483, decoupled as AdamW's decay is).
+    ``average_h`` is the time constant of the weights' moving average, in hours of audio."""
 
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
     losses: LossConfig = field(default_factory=LossConfig)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     dropout: float = 0.1
-    average: float = 0.999
+    average_h: float = 20.0
     anchor: float = 0.0
     bfloat16: bool = True
     seed: int = 1
@@ -106,9 +108,9 @@ class Run:
         gradient = self.optimizer.step(trained, number, level)
         if number >= config.schedule.frozen_steps:
             self._return_to_anchor(level)
-        self._update_average(number + 1)
-        heard_s = self.progress.audio_s + self.replicas.total(batch.seconds)
-        self.progress = replace(self.progress, step=number + 1, audio_s=heard_s)
+        seconds = self.replicas.total(batch.seconds)
+        self._update_average(number + 1, seconds)
+        self.progress = replace(self.progress, step=number + 1, audio_s=self.progress.audio_s + seconds)
         return {**result.parts, "gradient": gradient}
 
     @torch.no_grad()
@@ -177,7 +179,8 @@ class Run:
         return min(level, (number - progress.fresh_since + 1) / schedule.warm_up)
 
     @torch.no_grad()
-    def _update_average(self, number: int) -> None:
-        weight = 1 - min(self.config.average, (number + 1) / (number + 20))  # young averages follow closely
+    def _update_average(self, number: int, seconds: float) -> None:
+        kept = math.exp(-seconds / (3600 * self.config.average_h))
+        weight = 1 - min(kept, (number + 1) / (number + 20))  # young averages follow closely
         weights = self.model.state_dict()
         torch._foreach_lerp_([self.average[name] for name in weights], list(weights.values()), weight)
