@@ -24,9 +24,16 @@ from transom.audio.pcm import encode_pcm16
 pytestmark = pytest.mark.ray
 CHUNK_BYTES = 3200
 NUM_SESSIONS = 8
+SAMPLES_PER_TOKEN, DELAY_TOKENS, PAD_ID = 1280, 12, 1
 STOP_TIMEOUT_S = 90
 DELTA = "conversation.item.input_audio_transcription.delta"
 COMPLETED = "conversation.item.input_audio_transcription.completed"
+
+
+def begins_early(name: str) -> bool:
+    """Whether the golden text begins in the first half of a recording."""
+    heard = len(recording(name)) // 2 // SAMPLES_PER_TOKEN
+    return any(token_id > PAD_ID for token_id in stored_transcripts()[name].token_ids[: heard - DELAY_TOKENS])
 
 
 class Session:
@@ -57,7 +64,7 @@ async def sessions(cluster: Cluster, count: int = NUM_SESSIONS) -> AsyncIterator
     """So many open sessions, each of which has text of the first half of its recording."""
     async with AsyncExitStack() as clients:
         opened = []
-        for name in islice(cycle(RECORDINGS), count):
+        for name in islice(cycle(filter(begins_early, RECORDINGS)), count):
             client = await clients.enter_async_context(open_client(cluster.realtime_url))
             await client.configure(format={"type": "audio/pcm", "rate": 16_000})
             opened.append(Session(client, name))
