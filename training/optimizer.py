@@ -55,7 +55,7 @@ class Optimizer:
         self._muon = torch.optim.Muon(
             self._groups(matrices),
             momentum=config.momentum,
-            weight_decay=config.weight_decay,
+            weight_decay=0.0,
             adjust_lr_fn="match_rms_adamw",
         )
 
@@ -77,16 +77,24 @@ class Optimizer:
         self._set_rates(number, level)
         norm = nn.utils.clip_grad_norm_(trained, self._config.clip)
         is_finite = torch.isfinite(norm)
-        for one in (one for group in self._muon.param_groups for one in group["params"] if one.grad is not None):
-            one.grad = torch.where(is_finite, one.grad, 0.0)
-        if momenta := [state["momentum_buffer"] for state in self._muon.state.values()]:
-            torch._foreach_mul_(momenta, is_finite.float())  # a step along nothing is none
         # The fused kernels look at found_inf themselves, as they do for torch's gradient scaler.
         self._adamw.found_inf = (~is_finite).float()  # type: ignore[attr-defined]
         self._adamw.grad_scale = None  # type: ignore[attr-defined]
         self._adamw.step()
-        self._muon.step()  # type: ignore[no-untyped-call]
+        self._step_matrices(is_finite)
         return norm
+
+    @torch.no_grad()
+    def _step_matrices(self, is_finite: torch.Tensor) -> None:
+        """Muon knows no ``found_inf``: it goes along nothing then, and weights decay here, if they may, not there."""
+        for group in self._muon.param_groups:
+            kept = 1 - group["lr"] * self._config.weight_decay * is_finite
+            for one in (one for one in group["params"] if one.grad is not None):
+                one.grad = torch.where(is_finite, one.grad, 0.0)
+                one.mul_(kept)
+                if one in self._muon.state:
+                    self._muon.state[one]["momentum_buffer"].mul_(is_finite)
+        self._muon.step()  # type: ignore[no-untyped-call]
 
     def _set_rates(self, number: int, level: float) -> None:
         schedule = self._schedule

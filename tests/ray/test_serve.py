@@ -20,11 +20,13 @@ from tests.golden.streaming import FOLDER, RECORDINGS, recording, stored_transcr
 from tests.ray.cluster import PLACES, REPLICA_HEADER, Cluster
 from tests.server.client import Client, open_client
 from transom.audio.pcm import encode_pcm16
+from transom.tokenizer.tekken import Tokenizer
+from transom.weights.config_files import read_model_config
+from transom.weights.hub import TOKENIZER_FILE, bundled_model
 
 pytestmark = pytest.mark.ray
 CHUNK_BYTES = 3200
 NUM_SESSIONS = 8
-SAMPLES_PER_TOKEN, DELAY_TOKENS, PAD_ID = 1280, 12, 1
 STOP_TIMEOUT_S = 90
 DELTA = "conversation.item.input_audio_transcription.delta"
 COMPLETED = "conversation.item.input_audio_transcription.completed"
@@ -32,8 +34,10 @@ COMPLETED = "conversation.item.input_audio_transcription.completed"
 
 def begins_early(name: str) -> bool:
     """Whether the golden text begins in the first half of a recording."""
-    heard = len(recording(name)) // 2 // SAMPLES_PER_TOKEN
-    return any(token_id > PAD_ID for token_id in stored_transcripts()[name].token_ids[: heard - DELAY_TOKENS])
+    config = read_model_config(bundled_model())
+    mark = Tokenizer.from_file(bundled_model() / TOKENIZER_FILE).streaming_word
+    heard = len(recording(name)) // 2 // config.audio.samples_per_token
+    return mark in stored_transcripts()[name].token_ids[: heard - config.default_delay_tokens]
 
 
 class Session:
