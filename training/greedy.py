@@ -1,4 +1,4 @@
-"""Greedy decoding of whole utterances in batches: what the engine writes, without the engine.
+"""Decoding of whole utterances: what the engine writes, without the engine, its pages and its batches.
 
 Used while training, where an engine for every checkpoint would cost too much, and in the test that holds the exported
 model to the trained one.
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import torch
 
 from training.model import DecoderCache, StreamModel
+from transom.engine.search import Search
 from transom.tokenizer.tekken import Tokenizer
 
 FRAMES_PER_TOKEN = 8
@@ -51,3 +52,32 @@ def greedy_ids(
         emitted.append(logits[:, -1].argmax(dim=-1))
     rows: list[list[int]] = torch.stack(emitted, dim=1).tolist()
     return rows
+
+
+@torch.inference_mode()
+def searched_ids(
+    model: StreamModel,
+    audio: torch.Tensor,
+    search: Search,
+    tokenizer: Tokenizer,
+    left_pad_tokens: int,
+    delay_tokens: int,
+) -> list[int]:
+    """The same of one stream [1, N, E] by a search among hypotheses, ``delay_tokens`` being the model's own."""
+    audio = model.delayed(audio)
+    num_given = 1 + left_pad_tokens + delay_tokens
+    ids = torch.tensor([[tokenizer.bos, *[tokenizer.streaming_pad] * (num_given - 1)]])
+    cache = DecoderCache()
+    logits = model.decode(audio[:, :num_given], ids, torch.tensor([delay_tokens]), cache)
+    certain: list[tuple[int, int]] = []
+    for position in range(num_given, audio.shape[1] + 1):
+        decision = search.advance(logits[:, -1].log_softmax(dim=-1).numpy())
+        certain += decision.tokens
+        if position == audio.shape[1]:
+            break
+        parents = list(decision.parents)
+        cache.layers = {index: (keys[parents], values[parents]) for index, (keys, values) in cache.layers.items()}
+        heard = audio[:, position : position + 1].expand(len(parents), -1, -1)
+        delays = torch.full((len(parents),), delay_tokens)
+        logits = model.decode(heard, torch.tensor(search.last_token_ids)[:, None], delays, cache)
+    return [token_id for token_id, _ in (*certain, *search.finish())]

@@ -25,6 +25,7 @@ from training.data import word_runs
 from training.pieces import Pieces
 from training.shards import load
 from training.sources import SOURCES
+from transom.engine.language_model import HASH_BITS, Arrays, Symbols, context_hashes, rounded
 from transom.errors import TransomError
 from transom.weights.hub import TOKENIZER_FILE, bundled_model
 
@@ -32,9 +33,8 @@ ORDER = 6
 DISCOUNT = 0.75
 PRUNED_FROM = 4  # contexts of so many symbols and more are left out if they came once
 SYMBOL_BITS = 10
-PRIME = np.uint64(1099511628211)
+CONTEXT_SHIFT = 64 - HASH_BITS - 1  # a table's contexts are hashes without their lowest bit
 
-Symbols = NDArray[np.int64]
 Table = dict[str, NDArray[np.int64]]
 
 
@@ -66,6 +66,11 @@ class Ngram:
             probabilities[table["symbols"][followers]] += (counts - DISCOUNT) / counts.sum()
         return probabilities.astype(np.float32)
 
+    def pruned(self, at_least: Sequence[int]) -> list[Arrays]:
+        """Tables for :class:`LanguageModel` of what came ``at_least`` so often behind contexts of each length; what
+        was left out goes to the shorter context."""
+        return [_pruned(table, minimum) for table, minimum in zip(self.tables, at_least, strict=False)]
+
     def save(self, file: Path) -> None:
         """Write to a file."""
         tables = [{name: torch.from_numpy(array) for name, array in table.items()} for table in self.tables]
@@ -83,10 +88,7 @@ class Ngram:
 
 def _hashes(text: Symbols, length: int) -> Symbols:
     """Of every ``length`` symbols in a row of a text [N]: [N - length + 1], with room for a symbol at the end."""
-    hashes = np.zeros(len(text) - length + 1, np.uint64)
-    for start in range(length):
-        hashes = (hashes + text[start : start + len(hashes)].astype(np.uint64) + np.uint64(1)) * PRIME
-        hashes ^= hashes >> np.uint64(29)
+    hashes = context_hashes(text, length)
     return (hashes >> np.uint64(SYMBOL_BITS + 1) << np.uint64(SYMBOL_BITS)).astype(np.int64)
 
 
@@ -103,6 +105,22 @@ def _successor_counts(text: Symbols, length: int) -> Table:
         "starts": np.append(np.flatnonzero(is_first), len(keys)),
         "symbols": keys & ((1 << SYMBOL_BITS) - 1),
         "counts": counts.astype(np.int64),
+    }
+
+
+def _pruned(table: Table, at_least: int) -> Arrays:
+    num_followers = np.diff(table["starts"])
+    totals = np.add.reduceat(table["counts"], table["starts"][:-1])
+    is_kept = table["counts"] >= at_least
+    contexts = np.repeat(table["contexts"], num_followers)[is_kept]
+    parts = ((table["counts"] - DISCOUNT) / np.repeat(totals, num_followers))[is_kept]
+    _, firsts = np.unique(contexts, return_index=True)
+    return {
+        "contexts": (contexts[firsts] >> CONTEXT_SHIFT).astype(np.uint32),
+        "backoffs": rounded(1 - np.add.reduceat(parts, firsts)),
+        "counts": np.diff(np.append(firsts, len(contexts))).astype(np.uint16),
+        "symbols": table["symbols"][is_kept].astype(np.uint16),
+        "parts": rounded(parts),
     }
 
 

@@ -134,6 +134,7 @@ class EngineConfig:
     client that is held back gets no answer to its pings either, and many give up after 20 s. No session is admitted
     that would raise the share of real time which all need beyond ``max_load``; None admits whatever the cache holds.
     On a GPU, steps of up to ``max_graph_streams`` streams are captured as CUDA graphs; None captures none.
+    Models with a language model are decoded by ``num_hypotheses``; None leaves it to the model, 1 is greedy.
     """
 
     max_sessions: int = 16
@@ -142,3 +143,4 @@ class EngineConfig:
     attention_backend: str | None = None
     max_load: float | None = None
     max_graph_streams: int | None = 256
+    num_hypotheses: int | None = None

@@ -78,9 +78,10 @@ def load_bundled(cpu_kernels: CpuKernels = "torch") -> LoadedModel:
     return load_model(bundled_model(), "bundled", "cpu", cpu_kernels=cpu_kernels)
 
 
-def observed_engine(loaded: LoadedModel) -> ObservedEngine:
+def observed_engine(loaded: LoadedModel, num_hypotheses: int | None = None) -> ObservedEngine:
     """A small engine on a loaded model."""
-    return ObservedEngine(build_engine(loaded, CacheConfig(budget_bytes=512 << 20), EngineConfig(max_sessions=2)))
+    config = EngineConfig(max_sessions=2, num_hypotheses=num_hypotheses)
+    return ObservedEngine(build_engine(loaded, CacheConfig(budget_bytes=512 << 20), config))
 
 
 def stream(url: str, audio: bytes, generator: np.random.Generator) -> str:

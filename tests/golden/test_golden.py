@@ -1,4 +1,4 @@
-"""The bundled model writes exactly the stored tokens, through the real server and in one offline pass."""
+"""The bundled model writes exactly the stored tokens through the real server; greedily, those of one offline pass."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from tests.engines import transcribe
 from tests.golden.streaming import (
     RECORDINGS,
     ObservedEngine,
@@ -55,7 +56,17 @@ def test_streamed_in_random_chunks(
     assert Transcript(text, engine.completed[-1].token_ids) == stored_transcripts()[name]
 
 
+@pytest.fixture(scope="module")
+def greedy_engine(loaded: LoadedModel) -> Iterator[ObservedEngine]:
+    greedy = observed_engine(loaded, num_hypotheses=1)
+    greedy.start()
+    yield greedy
+    greedy.stop()
+
+
 @pytest.mark.parametrize("name", RECORDINGS)
-def test_offline(name: str, loaded: LoadedModel) -> None:
-    token_ids = stored_transcripts()[name].token_ids
+def test_greedily_streamed_tokens_are_those_of_one_single_step(
+    name: str, loaded: LoadedModel, greedy_engine: ObservedEngine
+) -> None:
+    token_ids = transcribe(greedy_engine, recording(name)).token_ids
     assert choices_offline(loaded, recording(name), token_ids) == token_ids

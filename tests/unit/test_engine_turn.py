@@ -32,7 +32,7 @@ def run(turn: Turn, token_ids: list[int]) -> int:
     while turn.num_ready_tokens:
         if turn.take(turn.num_ready_tokens).wants_token:
             asked += 1
-            turn.accept(next(answers, 32))
+            turn.advance(next(answers, 32))
     return asked
 
 
@@ -65,7 +65,7 @@ def test_the_prompt_runs_at_once_and_the_rest_token_by_token() -> None:
     prompt = stream.take(stream.num_ready_tokens)
     assert (prompt.position, len(prompt.token_ids), len(prompt.samples)) == (31, 8, 8 * 1280 + 240)
     assert np.flatnonzero(prompt.samples)[0] == 200 + 1280  # history, then the last token of the left pad
-    stream.accept(77)
+    stream.advance(77)
     following = stream.take(stream.num_ready_tokens)
     assert (following.position, following.token_ids) == (39, (77,))
 

@@ -24,6 +24,14 @@ class CheckedManager(CacheManager):
         finally:
             self.check_integrity()
 
+    def follow(
+        self, source: StreamTables, group_names: Sequence[str], target: StreamTables | None = None
+    ) -> tuple[StreamTables, list[PageCopy]]:
+        try:
+            return super().follow(source, group_names, target)
+        finally:
+            self.check_integrity()
+
     def share(self, stream: StreamTables, group_names: Sequence[str]) -> SharedPrefix:
         result = super().share(stream, group_names)
         self.check_integrity()
@@ -199,3 +207,45 @@ def test_slots_of_tokens_that_are_not_resident_are_refused() -> None:
 )
 def test_most_blocks_of_a_stream(block_size: int, window: int, max_step: int, expected: int) -> None:
     assert max_blocks_per_stream(block_size, window, max_step, full_attention_tokens=100) == expected
+
+
+def test_a_hypothesis_shares_full_blocks_and_copies_the_one_that_goes_on() -> None:
+    cache = manager()
+    stream, _ = cache.open()
+    cache.advance(stream, 20)
+    other, copies = cache.follow(stream, ["decoder"])
+    own, theirs = stream["decoder"].blocks, other["decoder"].blocks
+    assert (theirs[:2], len(theirs), theirs[2] != own[2]) == (own[:2], 3, True)
+    assert copies == [PageCopy("decoder", own[2], theirs[2])]
+    assert "encoder" not in other
+    for tables in (stream, other):
+        cache.advance(tables, 4)
+    third, copies = cache.follow(stream, ["decoder"])
+    assert (third["decoder"].blocks, copies) == (stream["decoder"].blocks, [])
+    for tables in (stream, other, third):
+        cache.close(tables)
+    assert cache.num_free_blocks == cache.num_blocks
+
+
+def test_a_hypothesis_that_is_given_up_takes_the_place_of_another_and_gives_its_blocks_back() -> None:
+    cache = manager(num_blocks=4)
+    stream, _ = cache.open()
+    cache.advance(stream, 12)
+    other, _ = cache.follow(stream, ["decoder"])
+    cache.advance(stream, 1)
+    cache.advance(other, 1)
+    encoder_blocks = list(stream["encoder"].blocks)
+    followed, copies = cache.follow(other, ["decoder"], stream)
+    assert followed is stream
+    assert stream["encoder"].blocks == encoder_blocks
+    assert [copy.source for copy in copies] == other["decoder"].blocks[1:]
+    assert cache.num_free_blocks == 4
+
+
+def test_a_hypothesis_that_has_no_room_changes_nothing() -> None:
+    cache = manager(num_blocks=3)
+    stream, _ = cache.open()
+    cache.advance(stream, 20)
+    with pytest.raises(CacheFullError):
+        cache.follow(stream, ["decoder"])
+    assert cache.num_free_blocks == 1

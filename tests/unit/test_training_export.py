@@ -1,4 +1,4 @@
-"""An exported model writes, through the engine, the tokens of the training code's own greedy decoding."""
+"""An exported model writes, through the engine, the tokens of the training code's own decoding."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from tests.golden.streaming import recording, stored_transcripts
 from tests.unit.training_models import lively_model, tiny_config, tiny_pieces
 from training.checkpoint import Checkpoint, Progress
 from training.export import export
-from training.greedy import EXTRA_RIGHT_PAD_TOKENS, greedy_ids
+from training.greedy import EXTRA_RIGHT_PAD_TOKENS, greedy_ids, searched_ids
+from training.language_model import SEARCH, write_language_model
 from training.model import StreamModel
+from training.ngram import Ngram
 from transom.audio.mel import LogMel
 from transom.config import AudioConfig, CacheConfig, EngineConfig
-from transom.engine.build import build_engine, load_model
+from transom.engine.build import build_engine, load_model, make_beam
 from transom.errors import WeightsError
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint
@@ -52,17 +54,46 @@ def test_the_engine_writes_the_trained_models_tokens(family: str, delay_tokens: 
     assert len(set(expected)) >= 5
 
 
+@pytest.mark.parametrize("delay_tokens", [6, 9, 30])
+def test_hypotheses_in_pages_write_what_they_write_in_a_plain_cache(delay_tokens: int, tmp_path: Path) -> None:
+    config, pieces = tiny_config("whisper"), tiny_pieces()
+    model = lively_model(config)
+    export(Checkpoint(config, average=model.state_dict()), pieces.tokenizer, tmp_path, LEFT_PAD_TOKENS)
+    text = np.random.default_rng(0).integers(0, pieces.num_pieces + 1, 5000)
+    write_language_model(Ngram.count(text, pieces.num_pieces + 1), SEARCH, tmp_path, at_least=(1, 1, 1))
+    loaded = load_model(tmp_path, "tiny", "cpu")
+
+    samples = tones(6.0, seed=3)[:-321]
+    beam = make_beam(loaded, num_hypotheses=None)
+    assert beam
+    search = beam.begin(delay_tokens)
+    own_delay = delay_tokens - search.lag_tokens
+    audio = model.embed(model.encode(log_mel(samples, LEFT_PAD_TOKENS, own_delay)))
+    expected = searched_ids(model, audio, search, pieces.tokenizer, LEFT_PAD_TOKENS, own_delay)
+
+    engine = build_engine(loaded, CacheConfig(64 << 20), EngineConfig(max_sessions=1))
+    engine.start()
+    completed = transcribe(engine, samples, delay_ms=80 * delay_tokens)
+    engine.stop()
+    assert list(completed.token_ids) == expected
+    assert len(set(expected)) >= 5
+    engine.stepper.cache.check_integrity()
+
+
 def test_the_training_code_writes_the_bundled_models_golden_tokens() -> None:
     config, tokenizer = read_model_config(bundled_model()), Tokenizer.from_file(bundled_model() / TOKENIZER_FILE)
+    beam = make_beam(load_model(bundled_model(), "bundled", "cpu"), num_hypotheses=None)
+    assert beam
     model = StreamModel(config, num_ctc_classes=2).eval()
     missing, unexpected = model.load_state_dict(load_checkpoint(bundled_model(), config), strict=False)
     assert not unexpected
     assert all(name.startswith("ctc.") for name in missing)
     for name, golden in stored_transcripts().items():
-        mel = log_mel(recording(name), tokenizer.audio.n_left_pad_tokens, config.default_delay_tokens)
-        audio = model.embed(model.encode(mel))
-        ids = greedy_ids(model, audio, tokenizer, tokenizer.audio.n_left_pad_tokens, config.default_delay_tokens)
-        assert tuple(ids[0]) == golden.token_ids
+        search = beam.begin(config.default_delay_tokens)
+        own_delay = config.default_delay_tokens - search.lag_tokens
+        audio = model.embed(model.encode(log_mel(recording(name), tokenizer.audio.n_left_pad_tokens, own_delay)))
+        ids = searched_ids(model, audio, search, tokenizer, tokenizer.audio.n_left_pad_tokens, own_delay)
+        assert tuple(ids) == golden.token_ids
 
 
 def log_mel(samples: Samples, left_pad_tokens: int, delay_tokens: int) -> torch.Tensor:

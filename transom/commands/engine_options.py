@@ -87,6 +87,13 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
         help="on a GPU, capture steps of up to N streams as CUDA graphs, which saves the launches of their kernels; "
         "off: launch every kernel (default: %(default)s)",
     )
+    group.add_argument(
+        "--hypotheses",
+        type=positive,
+        metavar="N",
+        help="of a model that comes with a language model, follow the N best texts of every stream; 1: only the "
+        "likeliest token of each step, which is the cheapest (default: the model's own number)",
+    )
     group.add_argument("--threads", type=positive, metavar="N", help="CPU threads (default: torch's choice)")
 
 
@@ -111,6 +118,7 @@ def build_model_engine(args: argparse.Namespace) -> Engine:
         attention_backend=args.attention_backend,
         max_load=args.max_load,
         max_graph_streams=args.cuda_graphs,
+        num_hypotheses=args.hypotheses,
     )
     cache = CacheConfig(
         args.cache_memory, full_attention_tokens=args.full_attention_tokens, dtype=args.kv_cache_dtype

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 
@@ -22,10 +22,12 @@ from transom.config import (
 from transom.engine.api import EngineInfo
 from transom.engine.engine import Engine
 from transom.engine.graphs import CudaGraphs
+from transom.engine.language_model import LanguageModel
 from transom.engine.model import SpeechModel, build_model
 from transom.engine.prefix import SilentPrefix
 from transom.engine.rounded import build_rounded_model, rounding
 from transom.engine.runner import Runner
+from transom.engine.search import BeamSearch
 from transom.engine.stepper import Stepper
 from transom.engine.turn import Prompt
 from transom.errors import ConfigError
@@ -37,7 +39,7 @@ from transom.native.library import Library, choose_library
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint
 from transom.weights.config_files import read_model_config, read_stored_weights
-from transom.weights.hub import TOKENIZER_FILE
+from transom.weights.hub import LANGUAGE_MODEL_FILE, TOKENIZER_FILE
 from transom.weights.shapes import expected_shapes
 
 logger = logging.getLogger(__name__)
@@ -55,6 +57,7 @@ class LoadedModel:
     dtype: DType
     weights: Weights | None = None
     library: Library | None = None
+    language_model: LanguageModel | None = None
 
 
 def load_model(
@@ -69,14 +72,15 @@ def load_model(
     config = read_model_config(folder)
     tokenizer = Tokenizer.from_file(folder / TOKENIZER_FILE)
     _check_tokenizer(config, tokenizer, folder)
+    language_model = _language_model(tokenizer, folder)
     library = choose_library(cpu_kernels, device)
     if weights := rounding(weights, read_stored_weights(folder), device, dtype, library):
         model = build_rounded_model(config, load_checkpoint(folder, config), weights, library)
-        return LoadedModel(name, model, tokenizer, "float32", weights, library)
+        return LoadedModel(name, model, tokenizer, "float32", weights, library, language_model)
     dtype = dtype or default_dtype(config, device)
     tensors = load_checkpoint(folder, config, dtype=getattr(torch, dtype))
     model = build_model(config, tensors, torch.device(device), library)
-    return LoadedModel(name, model, tokenizer, dtype, library=library)
+    return LoadedModel(name, model, tokenizer, dtype, library=library, language_model=language_model)
 
 
 def default_dtype(config: ModelConfig, device: str) -> DType:
@@ -104,7 +108,8 @@ def build_engine(
     backend = backend or select_backend(
         config.attention_backend, model.device, model.dtype, heads, quantized=quantized, library=loaded.library
     )
-    layout = make_layout(loaded, cache_config, config, backend, prompt)
+    beam = make_beam(loaded, config.num_hypotheses)
+    layout = make_layout(loaded, cache_config, config, backend, prompt, beam)
     max_sessions = min(config.max_sessions, streams_that_fit(layout))
     if max_sessions < config.max_sessions:
         logger.warning(
@@ -113,8 +118,15 @@ def build_engine(
             config.max_sessions,
             -(-sum(group.stream_bytes for group in layout.groups) // 2**20),
         )
-    runner = Runner(model, layout, backend, num_rows=max_sessions, library=loaded.library)
-    if model.device.type == "cuda" and config.max_graph_streams is not None:
+    runner = Runner(
+        model,
+        layout,
+        backend,
+        num_rows=max_sessions,
+        library=loaded.library,
+        gives_log_probabilities=beam is not None,
+    )
+    if beam is None and model.device.type == "cuda" and config.max_graph_streams is not None:
         runner.capture_steady_steps(CudaGraphs(model.device), min(max_sessions, config.max_graph_streams))
     cache = CacheManager([group.group for group in layout.groups])
     info = EngineInfo(
@@ -122,10 +134,11 @@ def build_engine(
         sample_rate=model.config.audio.sample_rate,
         default_delay_ms=prompt.default_delay_tokens * TOKEN_MS,
         max_sessions=max_sessions,
-        description=f"{precision} on {model.device}, {backend.name} attention, up to {max_sessions} sessions",
+        description=f"{precision} on {model.device}, {backend.name} attention, up to {max_sessions} sessions"
+        + (f" of {beam.num_hypotheses} hypotheses" if beam else ""),
     )
     prefix = SilentPrefix(runner, cache, prompt, max_delays=max_sessions)
-    stepper = Stepper(runner, cache, prefix, prompt, loaded.tokenizer, config.max_step_tokens)
+    stepper = Stepper(runner, cache, prefix, prompt, loaded.tokenizer, config.max_step_tokens, beam)
     return Engine(info, stepper, config)
 
 
@@ -141,16 +154,53 @@ def make_prompt(config: ModelConfig, tokenizer: Tokenizer) -> Prompt:
     )
 
 
+def make_beam(loaded: LoadedModel, num_hypotheses: int | None) -> BeamSearch | None:
+    """How a model with a language model is decoded: by ``num_hypotheses``, or as many as it says; None is greedily.
+
+    Raises ConfigError if a model without one is to be decoded by several.
+    """
+    language_model, tokenizer = loaded.language_model, loaded.tokenizer
+    if num_hypotheses == 1 or (num_hypotheses is None and language_model is None):
+        return None
+    if language_model is None:
+        raise ConfigError(f"{loaded.name} has no {LANGUAGE_MODEL_FILE}: it is decoded with --hypotheses 1 only")
+    if num_hypotheses is not None:
+        language_model.search = replace(language_model.search, num_hypotheses=num_hypotheses)
+    pad_id, mark_id = tokenizer.streaming_pad, tokenizer.streaming_word
+    return BeamSearch(language_model, pad_id, mark_id, tokenizer.num_special_tokens)
+
+
 def make_layout(
-    loaded: LoadedModel, cache_config: CacheConfig, config: EngineConfig, backend: AttentionBackend, prompt: Prompt
+    loaded: LoadedModel,
+    cache_config: CacheConfig,
+    config: EngineConfig,
+    backend: AttentionBackend,
+    prompt: Prompt,
+    beam: BeamSearch | None = None,
 ) -> CacheLayout:
     """The cache's layout for at most ``config.max_sessions`` streams, within the budget."""
     longest_prompt = prompt.num_tokens(MAX_DELAY_TOKENS) - prompt.shared_tokens
     limits = StepLimits(
         max_step_tokens=max(min(longest_prompt, config.max_step_tokens), prompt.shared_tokens),
         prefix_tokens=prompt.shared_tokens,
+        num_hypotheses=beam.num_hypotheses if beam else 1,
+        max_lag_tokens=beam.language_model.search.max_lag_tokens if beam else 0,
     )
     return plan_groups(loaded.model.config, cache_config, backend, loaded.dtype, limits)
+
+
+def _language_model(tokenizer: Tokenizer, folder: Path) -> LanguageModel | None:
+    file = folder / LANGUAGE_MODEL_FILE
+    if not file.is_file():
+        return None
+    language_model = LanguageModel.load(file)
+    num_pieces = tokenizer.vocab_size - tokenizer.num_special_tokens
+    if language_model.num_symbols != num_pieces + 1:
+        raise ConfigError(
+            f"{file} knows {language_model.num_symbols - 1} pieces and a word mark, "
+            f"{TOKENIZER_FILE} has {num_pieces}: the two files belong to different models"
+        )
+    return language_model
 
 
 def _check_tokenizer(config: ModelConfig, tokenizer: Tokenizer, folder: Path) -> None:

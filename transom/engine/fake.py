@@ -81,6 +81,10 @@ class ScriptedRunner:
         self._turns[row] = ScriptedTurn(self._scripts[row])
         return self._cache.open()[0]
 
+    def follow(self, source: StreamTables, target: StreamTables | None) -> StreamTables:
+        """A script has one hypothesis."""
+        raise NotImplementedError
+
     def warm_up(self, delay_tokens: int) -> None:
         """Nothing to wait for."""
 

@@ -92,6 +92,10 @@ class Forward:
         decoder = self.model.decoder
         return decoder.ops.choose(decoder.logits(hidden))
 
+    def log_probabilities(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Of every token behind hidden states [S, D], float32 [S, V]."""
+        return self.model.decoder.logits(hidden).float().log_softmax(dim=-1)
+
     def _encoder_caches(self, places_of: PlacesOf) -> list[LayerCache]:
         by_lag = places_of(self._encoder_group, self.lags[self._encoder_group], self._pooled.pool_size)
         return [

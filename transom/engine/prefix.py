@@ -31,6 +31,7 @@ class SilentPrefix:
         self._cache = cache
         self._prompt = prompt
         self._max_delays = max_delays
+        self._decoder_groups = [name for name in cache.groups if name != ENCODER]
         self._state = runner.blank_state(1)
         self._audio: torch.Tensor | None = None
         self._encoder: SharedPrefix | None = None
@@ -46,6 +47,12 @@ class SilentPrefix:
         except BaseException:
             self._cache.close(tables)
             raise
+        return tables
+
+    def follow(self, source: StreamTables, target: StreamTables | None) -> StreamTables:
+        """Make a hypothesis, or a new one, go on from where another stands. Raises CacheFullError."""
+        tables, copies = self._cache.follow(source, self._decoder_groups, target)
+        self._runner.arena.copy_blocks(copies)
         return tables
 
     def warm_up(self, delay_tokens: int) -> None:
@@ -72,7 +79,7 @@ class SilentPrefix:
                 self._audio, self._state = self._runner.encode(places, self._state)
                 self._encoder = self._cache.share(tables, [ENCODER])
             self._runner.decode(places, self._audio)
-            return self._cache.share(tables, [name for name in self._cache.groups if name != ENCODER])
+            return self._cache.share(tables, self._decoder_groups)
         finally:
             self._cache.close(tables)
 

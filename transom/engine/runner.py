@@ -22,6 +22,7 @@ from transom.engine.forward import Forward, PlacesOf
 from transom.engine.graphs import Capture
 from transom.engine.metadata import StepPlaces
 from transom.engine.model import SpeechModel
+from transom.engine.search import LogProbabilities
 from transom.engine.steady import SteadySteps
 from transom.kernels.backend import AttentionBackend
 from transom.kvcache.arena import KVArena
@@ -29,6 +30,8 @@ from transom.kvcache.layout import CacheLayout
 from transom.layers.ops import NOT_FINITE
 from transom.layers.upload import upload
 from transom.native.library import Library
+
+NO_FINITE_LOGITS = "the model gave no finite logits"
 
 
 class Runner:
@@ -41,8 +44,12 @@ class Runner:
         backend: AttentionBackend,
         num_rows: int,
         library: Library | None = None,
+        *,
+        gives_log_probabilities: bool = False,
     ) -> None:
+        """Steps choose the likeliest tokens, or give log-probabilities for a search among hypotheses."""
         self.model = model
+        self._gives_log_probabilities = gives_log_probabilities
         self.forward = Forward(model, layout, backend, num_rows, library)
         self._steady: SteadySteps | None = None
 
@@ -80,8 +87,11 @@ class Runner:
         places, states = StepPlaces(batch), self.forward.states
         rows = upload(np.array([row.row for row in batch]), self.model.device)
         audio, state = self.encode(places, states.read(rows))
+        if any(row.alternatives for row in batch):
+            audio = audio[upload(_audio_rows(batch), self.model.device)]
+            places = StepPlaces([hypothesis for row in batch for hypothesis in row.hypotheses])
         hidden = self.decode(places, audio)
-        results = self._choose(batch, hidden)
+        results = self._results(batch, places, hidden)
         states.write(rows, state)
         return results
 
@@ -127,22 +137,43 @@ class Runner:
         device = self.model.device
         return lambda group, lags, pool_size: places.metadata(group, lags, pool_size, device)
 
-    def _choose(self, batch: Sequence[StreamRow], hidden: torch.Tensor) -> list[RowResult]:
-        """Greedy choice at the last row of every stream that wants a token."""
-        last_rows = np.cumsum([row.num_tokens for row in batch]) - 1
-        wanted = [index for index, row in enumerate(batch) if row.share.wants_token]
-        results = [RowResult()] * len(batch)
-        if not wanted:
-            return results
-        if len(wanted) < len(hidden):
+    def _results(self, batch: Sequence[StreamRow], places: StepPlaces, hidden: torch.Tensor) -> list[RowResult]:
+        """What comes of the last row of every hypothesis of the streams that want a token."""
+        wanted = np.array([row.share.wants_token for row in places.batch])
+        if not wanted.any():
+            return [RowResult()] * len(batch)
+        if len(hidden) > wanted.sum():
+            last_rows = np.cumsum(places.counts) - 1
             hidden = hidden[upload(last_rows[wanted], hidden.device)]
-        chosen = self.forward.choose(hidden)
-        for index, token_id in zip(wanted, chosen.tolist(), strict=True):  # the step's only wait for the device
-            results[index] = _result(token_id)
-        return results
+        if self._gives_log_probabilities:
+            rows = iter(self.forward.log_probabilities(hidden).cpu().numpy())
+            return [
+                _log_probabilities([next(rows) for _ in row.hypotheses]) if row.share.wants_token else RowResult()
+                for row in batch
+            ]
+        chosen = iter(self.forward.choose(hidden).tolist())  # the step's only wait for the device
+        return [_result(next(chosen)) if row.share.wants_token else RowResult() for row in batch]
+
+
+def _audio_rows(batch: Sequence[StreamRow]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Which of a batch's rows each row of its hypotheses hears."""
+    starts = np.cumsum([0, *(row.num_tokens for row in batch)])
+    rows = [
+        start + np.arange(hypothesis.num_tokens)
+        for start, row in zip(starts, batch, strict=False)
+        for hypothesis in row.hypotheses
+    ]
+    return np.concatenate(rows)
+
+
+def _log_probabilities(rows: Sequence[LogProbabilities]) -> RowResult:
+    stacked = np.stack(rows)
+    if not np.isfinite(stacked).all():
+        return RowResult(error=NO_FINITE_LOGITS)
+    return RowResult(stacked)
 
 
 def _result(token_id: int) -> RowResult:
     if token_id == NOT_FINITE:
-        return RowResult(error="the model gave no finite logits")
+        return RowResult(error=NO_FINITE_LOGITS)
     return RowResult(token_id)

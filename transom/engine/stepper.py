@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from transom.engine.api import StepReport
 from transom.engine.batch import BatchRunner, RowResult, StreamOpener, StreamRow
 from transom.engine.scheduler import Candidate, plan_step
+from transom.engine.search import BeamSearch, Greedy, Search
 from transom.engine.session import Session
 from transom.engine.stream import Stream
 from transom.engine.transcript import Transcript
@@ -36,7 +37,9 @@ class Stepper:
         prompt: Prompt,
         vocabulary: Vocabulary,
         max_step_tokens: int,
+        beam: BeamSearch | None = None,
     ) -> None:
+        """With a ``beam``, steps give log-probabilities of every hypothesis; without one, the likeliest token."""
         self.runner = runner
         self.cache = cache
         self.prompt = prompt
@@ -45,10 +48,12 @@ class Stepper:
         self._opener = opener
         self._vocabulary = vocabulary
         self._max_step_tokens = max_step_tokens
+        self._beam = beam
 
     def warm_up(self) -> None:
         """Compute the silent prefix of the model's own delay; everything has run once then."""
-        self._opener.warm_up(self.prompt.default_delay_tokens)
+        delay_tokens = self.prompt.default_delay_tokens
+        self._opener.warm_up(delay_tokens - self._begin_search(delay_tokens).lag_tokens)
 
     def admit(self, sessions: Iterable[Session]) -> None:
         """Take sessions in, after the places of closed ones were given back."""
@@ -86,7 +91,13 @@ class Stepper:
     def begin_turn(self, number: int, delay_tokens: int, keep_token_ids: bool) -> Turn:
         """A new turn of a stream."""
         transcript = Transcript(self._vocabulary, self.prompt.first_text_id)
-        return Turn(number, delay_tokens, self.prompt, transcript, keep_token_ids=keep_token_ids)
+        search = self._begin_search(delay_tokens)
+        own_delay = delay_tokens - search.lag_tokens
+        return Turn(number, own_delay, self.prompt, transcript, search, keep_token_ids=keep_token_ids)
+
+    def follow(self, source: StreamTables, target: StreamTables | None) -> StreamTables:
+        """Make a hypothesis, or a new one, go on from where another stands. Raises CacheFullError."""
+        return self._opener.follow(source, target)
 
     def close_tables(self, tables: StreamTables) -> None:
         """Give the blocks of a turn back."""
@@ -101,6 +112,8 @@ class Stepper:
             if stream.tables is None:
                 stream.tables = self._opener.open(stream.row, turn.delay_tokens)
             self.cache.advance(stream.tables, num_tokens)
+            for tables, _ in stream.alternatives:
+                self.cache.advance(tables, num_tokens)
         except CacheFullError as error:
             stream.fail(error.code, str(error))
             return None
@@ -108,7 +121,11 @@ class Stepper:
             logger.exception("a stream could not begin")
             stream.fail(EngineError.code, f"a step of the model failed: {error}")
             return None
-        return StreamRow(stream.row, stream.tables, turn.delay_tokens, turn.take(num_tokens))
+        alternatives = stream.alternatives
+        return StreamRow(stream.row, stream.tables, turn.delay_tokens, turn.take(num_tokens), alternatives)
+
+    def _begin_search(self, delay_tokens: int) -> Search:
+        return self._beam.begin(delay_tokens) if self._beam else Greedy(self.prompt.pad_id)
 
     def _run_isolated(self, batch: list[StreamRow]) -> list[RowResult]:
         """Run a batch; if it raises, each row alone, so that only the one at fault gets an error."""
@@ -129,7 +146,11 @@ class Stepper:
         if result.error is not None:
             stream.fail(EngineError.code, result.error)
             return
-        if result.token_id is not None:
-            stream.deliver(result.token_id)
+        if result.output is not None:
+            try:
+                stream.deliver(result.output)
+            except CacheFullError as error:
+                stream.fail(error.code, str(error))
+                return
         if turn.is_done:
             stream.complete()

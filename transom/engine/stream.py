@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from transom.engine.api import SessionEnded, TextDelta, TurnCompleted, TurnFailed
+from transom.engine.search import LogProbabilities
 from transom.engine.session import ChangeDelay, ClearTurn, CommitTurn, Session
 from transom.engine.turn import Turn
 from transom.errors import EngineError
@@ -21,6 +22,10 @@ class StreamOwner(Protocol):
 
     def begin_turn(self, number: int, delay_tokens: int, keep_token_ids: bool) -> Turn:
         """A new turn; called when its first sample arrives."""
+        ...
+
+    def follow(self, source: StreamTables, target: StreamTables | None) -> StreamTables:
+        """Make a hypothesis, or a new one, go on from where another stands. Raises CacheFullError."""
         ...
 
     def close_tables(self, tables: StreamTables) -> None:
@@ -38,6 +43,7 @@ class Stream:
         self._delay_tokens = session.initial_delay_tokens
         self.turn: Turn | None = None
         self.tables: StreamTables | None = None
+        self._other_tables: list[StreamTables] = []
         self.last_step = 0
         self._next_number = 0
         self._failed_turn: int | None = None
@@ -82,10 +88,18 @@ class Stream:
                     )
                 self.turn.append(item)
 
-    def deliver(self, token_id: int) -> None:
-        """Publish what the model's next token adds to the text."""
+    @property
+    def alternatives(self) -> tuple[tuple[StreamTables, int], ...]:
+        """Tables and last token of each hypothesis but the first."""
         assert self.turn is not None
-        self._publish_text(self.turn.accept(token_id))
+        return tuple(zip(self._other_tables, self.turn.last_token_ids[1:], strict=True))
+
+    def deliver(self, output: int | LogProbabilities) -> None:
+        """Publish what the model's next token adds to the text. Raises CacheFullError if hypotheses need more."""
+        assert self.turn is not None
+        parents, delta = self.turn.advance(output)
+        self._follow(parents)
+        self._publish_text(delta)
 
     def complete(self) -> None:
         """End a turn whose every step has run."""
@@ -132,9 +146,23 @@ class Stream:
             self.session.publish(TurnCompleted(number, "", audio_samples=0, audio_tokens=0, text_tokens=0))
         self._next_turn(number)
 
+    def _follow(self, parents: tuple[int, ...]) -> None:
+        """Have each hypothesis continue that at its parent's place; see Decision for the order."""
+        assert self.tables is not None
+        tables = [self.tables, *self._other_tables]
+        for place, parent in enumerate(parents):
+            if place >= len(tables):
+                self._other_tables.append(self._owner.follow(tables[parent], None))
+            elif parent != place:
+                self._owner.follow(tables[parent], tables[place])
+        while len(self._other_tables) >= len(parents):
+            self._owner.close_tables(self._other_tables.pop())
+
     def release(self) -> None:
         """Drop the turn and give its blocks back."""
         self.turn = None
+        while self._other_tables:
+            self._owner.close_tables(self._other_tables.pop())
         if self.tables is not None:
             self._owner.close_tables(self.tables)
             self.tables = None

@@ -7,6 +7,7 @@ for: together with the BOS in front that is the prompt. ``model.md``'s names for
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from transom.audio.windows import TokenWindows
 from transom.config import MAX_DELAY_TOKENS, TOKEN_MS, AudioConfig
 from transom.engine.api import Samples, TextDelta, TurnCompleted, Word
+from transom.engine.search import Greedy, LogProbabilities, Search
 from transom.engine.transcript import Transcript
 from transom.errors import ConfigError
 
@@ -78,15 +80,17 @@ class Turn:
         delay_tokens: int,
         prompt: Prompt,
         transcript: Transcript,
+        search: Search | None = None,
         *,
         keep_token_ids: bool = False,
     ) -> None:
+        """``delay_tokens`` are the model's own; ``search`` may take some more. Without one it writes greedily."""
         self.number = number
         self.delay_tokens = delay_tokens
         self.audio_samples = 0
         self.token_ids: list[int] = []
         self._keep_token_ids = keep_token_ids
-        self._last_token_id = prompt.pad_id
+        self._search = search or Greedy(prompt.pad_id)
         self.num_text_tokens = 0
         self.is_committed = False
         self._prompt = prompt
@@ -96,6 +100,11 @@ class Turn:
         self._windows = TokenWindows(prompt.audio)
         silent_tokens = prompt.left_pad_tokens - prompt.shared_tokens
         self._windows.append(np.zeros(silent_tokens * prompt.audio.samples_per_token, np.float32))
+
+    @property
+    def last_token_ids(self) -> tuple[int, ...]:
+        """The newest token of each hypothesis; pads before the model was asked for one."""
+        return self._search.last_token_ids
 
     @property
     def text(self) -> str:
@@ -149,20 +158,20 @@ class Turn:
         if start < self._prompt_tokens:
             ids = tuple(self._prompt.input_id(position) for position in range(start, self._position))
         else:
-            ids = (self._last_token_id,)
+            ids = self.last_token_ids[:1]
         return TurnShare(start, ids, self._windows.take(num_tokens), self._position >= self._prompt_tokens)
 
-    def accept(self, token_id: int) -> TextDelta | None:
-        """Take the model's next token; returns new text, if there is any."""
-        self._last_token_id = token_id
-        if self._keep_token_ids:
-            self.token_ids.append(token_id)
-        self.num_text_tokens += token_id >= self._prompt.first_text_id
-        return self._delta(*self._transcript.write(token_id, self._step, self.num_audio_tokens))
+    def advance(self, output: int | LogProbabilities) -> tuple[tuple[int, ...], TextDelta | None]:
+        """Take what the model says of the next token: which hypotheses go on (:class:`Decision`), and new text."""
+        decision = self._search.advance(output)
+        return decision.parents, self._delta(*self._write(decision.tokens))
 
     def finish(self) -> TextDelta | None:
-        """The last text, if there is any: of a character that was never completed, or of a loop that was held."""
-        return self._delta(*self._transcript.finish(self._step, self.num_audio_tokens))
+        """The last text, if there is any: what was not certain yet, a character that was never completed, or a loop
+        that was held."""
+        text, words = self._write(self._search.finish())
+        more_text, more_words = self._transcript.finish(self._step, self.num_audio_tokens)
+        return self._delta(text + more_text, words + more_words)
 
     def completed(self) -> TurnCompleted:
         """The result of a finished turn."""
@@ -181,6 +190,19 @@ class Turn:
     def _step(self) -> int:
         """The 80 ms step of the turn's audio that the last token belongs to: left pad and delay do not count."""
         return self._position - self._prompt_tokens
+
+    def _write(self, tokens: Sequence[tuple[int, int]]) -> tuple[str, tuple[Word, ...]]:
+        """Write tokens that are certain: new text, and the words that it completes."""
+        texts: list[str] = []
+        words: tuple[Word, ...] = ()
+        for token_id, steps_ago in tokens:
+            if self._keep_token_ids:
+                self.token_ids.append(token_id)
+            self.num_text_tokens += token_id >= self._prompt.first_text_id
+            text, completed = self._transcript.write(token_id, self._step - steps_ago, self.num_audio_tokens)
+            texts.append(text)
+            words += completed
+        return "".join(texts), words
 
     def _delta(self, text: str, words: tuple[Word, ...]) -> TextDelta | None:
         return TextDelta(self.number, text, self._position - 1, words) if text else None

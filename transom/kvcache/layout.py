@@ -35,10 +35,13 @@ BYTES_PER_SCALE = 4  # float32; half as many would save a GPU 3 % at most, and s
 
 @dataclass(frozen=True)
 class StepLimits:
-    """Most tokens one stream takes in one step, and tokens of the shared prefix that streams begin with."""
+    """Most tokens one stream takes in one step, and tokens of the shared prefix that streams begin with. Of its
+    ``num_hypotheses`` in the decoder none differs from another in tokens older than ``max_lag_tokens``."""
 
     max_step_tokens: int
     prefix_tokens: int
+    num_hypotheses: int = 1
+    max_lag_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -131,6 +134,8 @@ def _empty_group(
     window = retained_window([spec.retained_tokens for spec in specs])
     block_size = specs[0].block_size
     max_stream_blocks = max_blocks_per_stream(block_size, window, limits.max_step_tokens, cache.full_attention_tokens)
+    num_others = limits.num_hypotheses - 1 if name != ENCODER else 0
+    own_blocks_of_others = num_others * (cdiv(limits.max_lag_tokens + 1, block_size) + 1)
     return GroupLayout(
         group=CacheGroup(
             name=name,
@@ -142,7 +147,7 @@ def _empty_group(
         ),
         layers=tuple(specs),
         rows_per_token=rows_per_token,
-        blocks_per_stream=max_stream_blocks + cdiv(limits.prefix_tokens, block_size),
+        blocks_per_stream=max_stream_blocks + cdiv(limits.prefix_tokens, block_size) + own_blocks_of_others,
     )
 
 

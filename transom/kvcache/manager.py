@@ -1,5 +1,7 @@
 """Which blocks a stream holds in each group: a bounded ring, advanced step by step, begun from shared prefixes.
 
+A stream that follows several hypotheses has more tables, of some groups only, which share what they have in common.
+
 A stream has one token counter, that of its audio. A layer whose keys lag writes token n - lag when the counter passes
 n. The manager decides and counts; the pages themselves lie in the arena. Not thread-safe: one engine thread owns it.
 """
@@ -130,6 +132,41 @@ class CacheManager:
             table.append(pool.allocate(num_added))
         stream.num_tokens += num_new_tokens
 
+    def follow(
+        self, source: StreamTables, group_names: Sequence[str], target: StreamTables | None = None
+    ) -> tuple[StreamTables, list[PageCopy]]:
+        """Make ``target``, or new tables, go on from where ``source`` stands, in these groups only.
+
+        What the target held of them is given back. Blocks that will never be written again are shared; the others are
+        copied, and the caller performs the copies before the next step. Raises CacheFullError, changing nothing, if
+        too few blocks are free.
+        """
+        self._require_open(source)
+        num_shared = {
+            name: self._num_read_only(name, source.num_tokens, source[name].first_block, source[name].blocks)
+            for name in group_names
+        }
+        for name in group_names:
+            held = target[name].blocks if target else ()
+            self._pools[name].require_free(len(source[name].blocks) - num_shared[name], held)
+        tables: dict[str, BlockTable] = {}
+        copies: list[PageCopy] = []
+        for name in group_names:
+            pool, blocks = self._pools[name], source[name].blocks
+            adopted, written = blocks[: num_shared[name]], blocks[num_shared[name] :]
+            pool.share(adopted)
+            if target:
+                pool.release(target[name].drop(len(target[name].blocks)))
+            copied = pool.allocate(len(written))
+            copies += [PageCopy(name, one, other) for one, other in zip(written, copied, strict=True)]
+            tables[name] = BlockTable(source[name].block_size, [*adopted, *copied], source[name].first_block)
+        if target:
+            target.replace(tables)
+            return target, copies
+        stream = StreamTables(tables, source.num_tokens)
+        self._streams.add(stream)
+        return stream, copies
+
     def share(self, stream: StreamTables, group_names: Sequence[str]) -> SharedPrefix:
         """Keep what the stream has written so far in these groups; the stream may go on or close."""
         self._require_open(stream)
@@ -163,7 +200,8 @@ class CacheManager:
 
     def _owners(self, name: str) -> Iterator[Sequence[int]]:
         for stream in self._streams:
-            yield stream[name].blocks
+            if name in stream:
+                yield stream[name].blocks
         for prefix in self._prefixes:
             if name in prefix.blocks:
                 yield prefix.blocks[name][1]
@@ -186,7 +224,7 @@ class CacheManager:
         pool.require_free(num_added, table.blocks[:num_evicted])
         return _Change(table, pool, num_evicted, num_added)
 
-    def _num_read_only(self, name: str, num_tokens: int, first_block: int, blocks: tuple[int, ...]) -> int:
+    def _num_read_only(self, name: str, num_tokens: int, first_block: int, blocks: Sequence[int]) -> int:
         """Leading blocks of a prefix that end before the first token any layer still has to write."""
         group = self.groups[name]
         first_written_block = max(0, num_tokens - group.key_lag) // group.block_size

@@ -67,7 +67,7 @@ class BlockTable:
 
 
 class StreamTables:
-    """A stream's tables, one per group, and the number of audio tokens they cover. Compared by identity."""
+    """A stream's tables, of every group or of some, and how many audio tokens they cover. Compared by identity."""
 
     __slots__ = ("_tables", "num_tokens")
 
@@ -77,6 +77,13 @@ class StreamTables:
 
     def __getitem__(self, group: str) -> BlockTable:
         return self._tables[group]
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._tables
+
+    def replace(self, tables: Mapping[str, BlockTable]) -> None:
+        """Put others in the place of some tables."""
+        self._tables |= tables
 
     def items(self) -> ItemsView[str, BlockTable]:
         """Group names and their tables."""

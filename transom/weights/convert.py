@@ -21,7 +21,7 @@ from transom.config import Weights
 from transom.errors import ConfigError
 from transom.weights.checkpoint import INDEX_FILE, SINGLE_FILE, load_checkpoint
 from transom.weights.config_files import read_model_config, read_stored_weights, write_model_config
-from transom.weights.hub import TOKENIZER_FILE
+from transom.weights.hub import LANGUAGE_MODEL_FILE, TOKENIZER_FILE
 from transom.weights.names import LM_HEAD, stored_name
 from transom.weights.quantize import EMBEDDING, matrix_names, rounded
 
@@ -46,7 +46,9 @@ def convert(source: Path, target: Path, weights: Weights, file_bytes: int = FILE
         target.mkdir(parents=True, exist_ok=True)
         if any(target.iterdir()):
             raise ConfigError(f"{target} is not empty; name a new folder")
-        shutil.copyfile(source / TOKENIZER_FILE, target / TOKENIZER_FILE)
+        for name in (TOKENIZER_FILE, LANGUAGE_MODEL_FILE):
+            if (source / name).is_file():
+                shutil.copyfile(source / name, target / name)
         num_bytes = _write_files(_rounded_tensors(tensors, matrices, weights), target, file_bytes)
         write_model_config(config, target, weights=weights)
     except (OSError, SafetensorError) as error:

@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 BUNDLED = "bundled"
 EXAMPLE_ID = "mistralai/Voxtral-Mini-4B-Realtime-2602"
 TOKENIZER_FILE = "tekken.json"
+LANGUAGE_MODEL_FILE = "language_model.safetensors"  # of small models only
 
 _HUB_ID = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 # Hugging Face's layout first: it needs no permutation, so it is mapped without a copy.
@@ -77,7 +78,7 @@ def _from_hub(hub_id: str, revision: str | None, *, offline: bool, cache_folder:
                         hub_id,
                         revision=revision,
                         cache_dir=cache_folder,
-                        allow_patterns=["*.json", weights],
+                        allow_patterns=["*.json", LANGUAGE_MODEL_FILE, weights],
                         local_files_only=local_files_only,
                     )
                 )
