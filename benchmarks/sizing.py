@@ -20,6 +20,7 @@ from typing import cast
 from benchmarks.random_checkpoint import VOXTRAL_4B
 from transom.config import CacheConfig, DType, EngineConfig, KVCacheDType, ModelConfig
 from transom.engine.build import LoadedModel, make_layout, make_prompt
+from transom.engine.language_model import LanguageModel
 from transom.engine.model import SpeechModel
 from transom.kernels.backend import AttentionBackend
 from transom.kernels.cpu import CpuAttention
@@ -28,7 +29,7 @@ from transom.kernels.triton import TritonAttention
 from transom.kvcache.layout import BYTES_PER_ELEMENT
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.config_files import read_model_config
-from transom.weights.hub import TOKENIZER_FILE, bundled_model
+from transom.weights.hub import LANGUAGE_MODEL_FILE, TOKENIZER_FILE, bundled_model
 from transom.weights.shapes import expected_shapes
 
 MARKED = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -52,6 +53,7 @@ class Case:
     dtype: DType
     kv_cache_dtype: KVCacheDType
     backend: str
+    language_model: Path | None = None
 
     @property
     def weights_bytes(self) -> int:
@@ -61,11 +63,11 @@ class Case:
     @property
     def stream_bytes(self) -> int:
         """Cache of one stream at worst, by the code that divides the cache when a server starts."""
-        prompt = make_prompt(self.config, Tokenizer.from_file(bundled_model() / TOKENIZER_FILE))
-        loaded = cast(
-            LoadedModel,
-            SimpleNamespace(model=cast(SpeechModel, SimpleNamespace(config=self.config)), dtype=self.dtype),
-        )
+        tokenizer = Tokenizer.from_file(bundled_model() / TOKENIZER_FILE)
+        prompt = make_prompt(self.config, tokenizer)
+        model = cast(SpeechModel, SimpleNamespace(config=self.config))
+        language_model = LanguageModel.load(self.language_model) if self.language_model else None
+        loaded = LoadedModel(self.model, model, tokenizer, self.dtype, language_model=language_model)
         blocks = SimpleNamespace(supported_block_sizes=BLOCK_SIZES[self.backend])
         cache = CacheConfig(budget_bytes=1 << 40, dtype=self.kv_cache_dtype)
         layout = make_layout(loaded, cache, EngineConfig(), cast(AttentionBackend, blocks), prompt)
@@ -81,9 +83,10 @@ class Case:
 def cases() -> list[Case]:
     """Both models, as they are served by default and with keys and values in 8 bits."""
     bundled, voxtral = ("bundled", read_model_config(bundled_model())), ("Voxtral-Mini-4B", VOXTRAL_4B)
+    ngram = bundled_model() / LANGUAGE_MODEL_FILE
     return [
-        Case(*bundled, "float32", "auto", "cpu"),
-        Case(*bundled, "float32", "int8", "cpu"),
+        Case(*bundled, "float32", "auto", "cpu", ngram),
+        Case(*bundled, "float32", "int8", "cpu", ngram),
         Case(*voxtral, "bfloat16", "auto", "cpu"),
         Case(*voxtral, "bfloat16", "int8", "cpu"),
         Case(*voxtral, "bfloat16", "auto", "flash"),

@@ -14,6 +14,7 @@ from transom.config import CacheConfig, EngineConfig, KVCacheDType, ModelConfig
 from transom.engine.api import Engine, Event, InboxDrained, SessionOptions, TextDelta, TurnCompleted, TurnFailed
 from transom.engine.build import LoadedModel, build_engine
 from transom.engine.engine import Engine as ModelEngine
+from transom.engine.language_model import Arrays, LanguageModel, SearchConfig, context_hashes, rounded, shortened
 from transom.engine.model import build_model
 from transom.kernels.backend import AttentionBackend
 from transom.native.library import Library
@@ -22,12 +23,13 @@ from transom.tokenizer.tekken import Tokenizer, TokenizerAudio
 Samples = NDArray[np.float32]
 TIMEOUT_S = 120.0
 NUM_SPECIALS = 44
+NUM_PIECES = 256
 
 
 def byte_tokenizer(num_mel_bins: int) -> Tokenizer:
     """Ids 44..299 are the 256 bytes; specials stand where Voxtral has them."""
     audio = TokenizerAudio(16_000, 12.5, num_mel_bins, 160, 400, transcription_delay_ms=480, n_left_pad_tokens=32)
-    return Tokenizer(1, 32, 33, NUM_SPECIALS, audio, tuple(bytes([value]) for value in range(256)))
+    return Tokenizer(1, 32, 33, NUM_SPECIALS, audio, tuple(bytes([value]) for value in range(NUM_PIECES)))
 
 
 def lively_tensors(config: ModelConfig) -> dict[str, torch.Tensor]:
@@ -41,11 +43,28 @@ def lively_tensors(config: ModelConfig) -> dict[str, torch.Tensor]:
     return tensors
 
 
-def tiny_model(config: ModelConfig | None = None, library: Library | None = None) -> LoadedModel:
+def tiny_model(
+    config: ModelConfig | None = None, library: Library | None = None, language_model: LanguageModel | None = None
+) -> LoadedModel:
     """A lively model of the whisper family, or of ``config``, on the compiled ``library`` if there is one."""
     config = config or whisper_config()
     model = build_model(config, lively_tensors(config), torch.device("cpu"), library)
-    return LoadedModel("tiny", model, byte_tokenizer(config.audio.num_mel_bins), "float32", library=library)
+    tokenizer = byte_tokenizer(config.audio.num_mel_bins)
+    return LoadedModel("tiny", model, tokenizer, "float32", library=library, language_model=language_model)
+
+
+def random_language_model() -> LanguageModel:
+    """Over the pieces of :func:`byte_tokenizer`: any piece may follow any other; hypotheses are seldom given up."""
+    parts = np.random.default_rng(0).dirichlet(np.ones(NUM_PIECES + 1))
+    table: Arrays = {
+        "contexts": shortened(context_hashes(np.zeros(0, np.int64), 0)),
+        "backoffs": rounded(np.array([0.1])),
+        "counts": np.array([NUM_PIECES + 1], np.uint16),
+        "symbols": np.arange(NUM_PIECES + 1, dtype=np.uint16),
+        "parts": rounded(0.9 * parts),
+    }
+    search = SearchConfig(4, margin=20.0, max_lag_tokens=12, min_delay_tokens=1, weight=0.3, bonus=1.0)
+    return LanguageModel([table], NUM_PIECES + 1, search)
 
 
 def tiny_engine(
@@ -56,10 +75,11 @@ def tiny_engine(
     unified: bool = False,
     cache_bytes: int = 64 << 20,
     kv_cache_dtype: KVCacheDType = "auto",
+    language_model: LanguageModel | None = None,
 ) -> ModelEngine:
     """An engine on a tiny model, not started."""
     return build_engine(
-        tiny_model(config),
+        tiny_model(config, language_model=language_model),
         CacheConfig(cache_bytes, unified=unified, full_attention_tokens=1024, dtype=kv_cache_dtype),
         EngineConfig(max_sessions=max_sessions),
         backend,

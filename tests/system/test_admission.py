@@ -7,20 +7,25 @@ import logging
 import numpy as np
 import pytest
 
-from tests.engines import tiny_model, tones
+from tests.engines import random_language_model, tiny_model, tones
 from tests.parity.offline import whisper_config
 from transom.config import CacheConfig, EngineConfig
 from transom.engine.api import Event, SessionOptions, TurnCompleted, TurnFailed
 from transom.engine.build import build_engine, make_layout, make_prompt
+from transom.engine.language_model import LanguageModel
 from transom.errors import CapacityError
 from transom.kernels.cpu import CpuAttention
 
 NUM_STREAMS = 3
 
 
-def test_the_budget_bounds_sessions_and_holds_each_at_its_worst(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("language_model", [None, random_language_model()], ids=["greedy", "hypotheses"])
+def test_the_budget_bounds_sessions_and_holds_each_at_its_worst(
+    language_model: LanguageModel | None, caplog: pytest.LogCaptureFixture
+) -> None:
     """Random delays, many more than prefixes are kept for, and turns that begin and end all the time."""
-    loaded = tiny_model(whisper_config(num_encoder_layers=1, decoder_windows=(64, 16)))
+    config = whisper_config(num_encoder_layers=1, decoder_windows=(64, 16))
+    loaded = tiny_model(config, language_model=language_model)
     prompt = make_prompt(loaded.model.config, loaded.tokenizer)
     layout = make_layout(loaded, CacheConfig(64 << 20), EngineConfig(), CpuAttention(), prompt)
     budget = NUM_STREAMS * sum(group.stream_bytes for group in layout.groups)

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from tests.engines import TIMEOUT_S, random_pieces, tiny_engine, tones, transcribe
+from tests.engines import TIMEOUT_S, random_language_model, random_pieces, tiny_engine, tones, transcribe
 from tests.kernels.varlen import VarlenStandIn
 from tests.parity.offline import voxtral_config, whisper_config
 from transom.config import ModelConfig
 from transom.engine.api import Event, SessionEnded, SessionOptions, TextDelta, TurnCompleted, TurnFailed
 from transom.engine.engine import Engine
+from transom.engine.language_model import LanguageModel
 from transom.engine.metadata import StepPlaces
 from transom.engine.runner import Runner
 from transom.engine.scheduler import Candidate, Share
@@ -56,9 +57,15 @@ def engine() -> Iterator[Engine]:
     assert engine.stats().active_sessions == 0
 
 
-@pytest.mark.parametrize("config", [whisper_config(), voxtral_config()], ids=["whisper", "voxtral"])
-def test_streams_that_join_at_random_equal_their_solo_runs(config: ModelConfig) -> None:
-    engine = tiny_engine(config, max_sessions=16)
+@pytest.mark.parametrize(
+    ("config", "language_model"),
+    [(whisper_config(), None), (voxtral_config(), None), (whisper_config(), random_language_model())],
+    ids=["whisper", "voxtral", "hypotheses"],
+)
+def test_streams_that_join_at_random_equal_their_solo_runs(
+    config: ModelConfig, language_model: LanguageModel | None
+) -> None:
+    engine = tiny_engine(config, max_sessions=16, language_model=language_model)
     engine.start()
     generator = np.random.default_rng(3)
     recordings = [tones(float(generator.uniform(1.0, 3.0)), seed) for seed in range(16)]

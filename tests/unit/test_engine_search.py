@@ -25,7 +25,7 @@ def search(folder: Path, num_hypotheses: int = 400, margin: float = math.inf, ma
     text = np.random.default_rng(1).integers(0, PIECES + 1, 400)
     config = SearchConfig(num_hypotheses, margin, max_lag_tokens, min_delay_tokens=6, weight=0.7, bonus=0.4)
     file = write_language_model(Ngram.count(text, PIECES + 1), config, folder, at_least=(1, 1, 1, 2))
-    return BeamSearch(LanguageModel.load(file), PAD, MARK, FIRST)
+    return BeamSearch(LanguageModel.load(file), config, PAD, MARK, FIRST)
 
 
 def said(tokens: tuple[int, ...]) -> tuple[int, ...]:
@@ -42,7 +42,7 @@ def log_probabilities(step: int, tokens: tuple[int, ...]) -> NDArray[np.float32]
 
 def best_of_all(shared: BeamSearch) -> tuple[int, ...]:
     """The best text by its definition: every sequence of tokens, scored from the start."""
-    model, config = shared.language_model, shared.language_model.search
+    model, config = shared.language_model, shared.config
 
     def score(tokens: tuple[int, ...]) -> float:
         total, is_in_word = 0.0, False

@@ -109,7 +109,7 @@ def build_engine(
         config.attention_backend, model.device, model.dtype, heads, quantized=quantized, library=loaded.library
     )
     beam = make_beam(loaded, config.num_hypotheses)
-    layout = make_layout(loaded, cache_config, config, backend, prompt, beam)
+    layout = make_layout(loaded, cache_config, config, backend, prompt)
     max_sessions = min(config.max_sessions, streams_that_fit(layout))
     if max_sessions < config.max_sessions:
         logger.warning(
@@ -164,27 +164,22 @@ def make_beam(loaded: LoadedModel, num_hypotheses: int | None) -> BeamSearch | N
         return None
     if language_model is None:
         raise ConfigError(f"{loaded.name} has no {LANGUAGE_MODEL_FILE}: it is decoded with --hypotheses 1 only")
-    if num_hypotheses is not None:
-        language_model.search = replace(language_model.search, num_hypotheses=num_hypotheses)
+    config = replace(language_model.search, num_hypotheses=num_hypotheses or language_model.search.num_hypotheses)
     pad_id, mark_id = tokenizer.streaming_pad, tokenizer.streaming_word
-    return BeamSearch(language_model, pad_id, mark_id, tokenizer.num_special_tokens)
+    return BeamSearch(language_model, config, pad_id, mark_id, tokenizer.num_special_tokens)
 
 
 def make_layout(
-    loaded: LoadedModel,
-    cache_config: CacheConfig,
-    config: EngineConfig,
-    backend: AttentionBackend,
-    prompt: Prompt,
-    beam: BeamSearch | None = None,
+    loaded: LoadedModel, cache_config: CacheConfig, config: EngineConfig, backend: AttentionBackend, prompt: Prompt
 ) -> CacheLayout:
     """The cache's layout for at most ``config.max_sessions`` streams, within the budget."""
+    beam = make_beam(loaded, config.num_hypotheses)
     longest_prompt = prompt.num_tokens(MAX_DELAY_TOKENS) - prompt.shared_tokens
     limits = StepLimits(
         max_step_tokens=max(min(longest_prompt, config.max_step_tokens), prompt.shared_tokens),
         prefix_tokens=prompt.shared_tokens,
         num_hypotheses=beam.num_hypotheses if beam else 1,
-        max_lag_tokens=beam.language_model.search.max_lag_tokens if beam else 0,
+        max_lag_tokens=beam.config.max_lag_tokens if beam else 0,
     )
     return plan_groups(loaded.model.config, cache_config, backend, loaded.dtype, limits)
 

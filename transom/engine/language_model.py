@@ -25,7 +25,7 @@ from safetensors.numpy import save_file
 from transom.errors import WeightsError
 
 STEPS_PER_BIT = 8
-CACHED_HISTORIES = 1 << 16
+CACHED_HISTORIES = 1 << 12  # 12 MB of the bundled model's
 HASH_BITS = 32
 PRIME = np.uint64(1099511628211)
 

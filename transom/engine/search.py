@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from transom.engine.language_model import LanguageModel
+from transom.engine.language_model import LanguageModel, SearchConfig
 
 LogProbabilities = NDArray[np.float32]
 """Of each hypothesis, of the next token: float32 [H, V]."""
@@ -96,9 +96,10 @@ class Candidate(NamedTuple):
 
 @dataclass(frozen=True)
 class BeamSearch:
-    """What all turns of a model share: its language model, and the ids that are no pieces."""
+    """What all turns of a model share: its language model, how it is searched, and the ids that are no pieces."""
 
     language_model: LanguageModel
+    config: SearchConfig
     pad_id: int
     mark_id: int
     first_text_id: int
@@ -106,13 +107,13 @@ class BeamSearch:
     @property
     def num_hypotheses(self) -> int:
         """How many a turn has at most."""
-        return self.language_model.search.num_hypotheses
+        return self.config.num_hypotheses
 
     def begin(self, delay_tokens: int) -> Beam:
         """A new turn's, whose words are to be certain ``delay_tokens`` after they were said: the model is given its
         least delay and what then is more than the longest lag.
         """
-        config = self.language_model.search
+        config = self.config
         return Beam(self, min(config.max_lag_tokens, max(0, delay_tokens - config.min_delay_tokens)))
 
 
@@ -163,8 +164,8 @@ class Beam:
 
     def _weighed(self, output: LogProbabilities) -> NDArray[np.float32]:
         """Scores of the next token [H, V]: what cannot come is minus infinite."""
-        shared, model = self._shared, self._shared.language_model
-        first, config = shared.first_text_id, model.search
+        shared, config = self._shared, self._shared.config
+        first, model = shared.first_text_id, shared.language_model
         scores = np.full_like(output, -np.inf)
         scores[:, shared.pad_id] = output[:, shared.pad_id]
         scores[:, shared.mark_id] = output[:, shared.mark_id] + config.bonus
@@ -182,12 +183,13 @@ class Beam:
             return Hypothesis(score, pending, one.text, one.history, is_in_word=False)
         model = shared.language_model
         symbol = model.num_symbols - 1 if token_id == shared.mark_id else token_id - shared.first_text_id
-        history = (*one.history, symbol)[-model.context_length :]
-        return Hypothesis(score, pending, hash((one.text, symbol)), history, is_in_word=True)
+        history = (*one.history, symbol)
+        newest = history[max(0, len(history) - model.context_length) :]
+        return Hypothesis(score, pending, hash((one.text, symbol)), newest, is_in_word=True)
 
     def _best(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best, each text once, that agree in all but the newest tokens."""
-        best, config = candidates[0].hypothesis, self._shared.language_model.search
+        best, config = candidates[0].hypothesis, self._shared.config
         chosen: list[Candidate] = []
         texts: set[tuple[int, bool]] = set()
         settled = max(0, len(best.pending) - self.lag_tokens)
