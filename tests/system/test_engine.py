@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import queue
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ from transom.kernels.backend import AttentionBackend
 from transom.kernels.cpu import CpuAttention
 from transom.kernels.flash import FlashAttention
 from transom.kernels.triton import TritonAttention
+from transom.kvcache.arena import KVArena
+from transom.kvcache.manager import PageCopy
 
 
 class Client:
@@ -200,6 +203,35 @@ def test_a_step_that_raises_fails_only_the_stream_at_fault(engine: Engine, monke
     assert [client.token_ids() for client in others] == [expected] * 3
     for client in (victim, *others):
         client.session.close()
+
+
+def test_hypotheses_that_cannot_split_fail_only_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = tiny_engine(language_model=random_language_model())
+    engine.start()
+    audio = tones(2.0, 1)
+    expected = transcribe(engine, audio).token_ids
+    num_free, copies = engine.stats().free_blocks, itertools.count()
+    copy_blocks = KVArena.copy_blocks
+
+    def failing_once(arena: KVArena, blocks: Sequence[PageCopy]) -> None:
+        if next(copies) == 5:
+            raise RuntimeError("out of memory")
+        copy_blocks(arena, blocks)
+
+    monkeypatch.setattr(KVArena, "copy_blocks", failing_once)
+    client = Client(engine)
+    for _ in range(2):
+        client.session.append(audio)
+        client.session.commit()
+    first, second = client.end_of_turn(), client.end_of_turn()
+    assert isinstance(first, TurnFailed)
+    assert "out of memory" in first.message
+    assert isinstance(second, TurnCompleted)
+    assert second.token_ids == expected
+    client.session.close()
+    engine.stop()
+    engine.stepper.cache.check_integrity()
+    assert engine.stats().free_blocks == num_free
 
 
 def test_the_session_after_the_last_place_is_refused_until_one_leaves(engine: Engine) -> None:

@@ -9,7 +9,7 @@ from safetensors.torch import save_file
 from tests.unit.weights_models import VOXTRAL, as_stored, random_weights
 from transom.errors import ConfigError
 from transom.weights.config_files import write_model_config
-from transom.weights.hub import bundled_model, resolve_model
+from transom.weights.hub import LANGUAGE_MODEL_FILE, bundled_model, resolve_model
 from transom.weights.names import Layout
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -99,7 +99,7 @@ def test_the_network_is_asked_only_after_the_cache_and_for_one_set_of_weights(
     asked = calls(snapshot)
     assert resolve_model(HUB_ID, revision="v1") == tmp_path
     assert [call["local_files_only"] for call in asked] == [True, True, False]
-    assert asked[-1]["allow_patterns"] == ["*.json", "model*.safetensors"]
+    assert asked[-1]["allow_patterns"] == ["*.json", LANGUAGE_MODEL_FILE, "model*.safetensors"]
     assert asked[-1]["revision"] == "v1"
 
 
@@ -116,8 +116,8 @@ def test_mistrals_file_is_fetched_from_a_repository_that_has_no_other(
     asked = calls(snapshot)
     assert resolve_model(HUB_ID) == tmp_path
     assert [call["allow_patterns"] for call in asked[2:]] == [
-        ["*.json", "model*.safetensors"],
-        ["*.json", "consolidated.safetensors"],
+        ["*.json", LANGUAGE_MODEL_FILE, "model*.safetensors"],
+        ["*.json", LANGUAGE_MODEL_FILE, "consolidated.safetensors"],
     ]
 
 

@@ -85,7 +85,7 @@ def add_engine_options(parser: argparse.ArgumentParser, max_load: float | None =
         default=EngineConfig.max_graph_streams,
         metavar="N",
         help="on a GPU, capture steps of up to N streams as CUDA graphs, which saves the launches of their kernels; "
-        "off: launch every kernel (default: %(default)s)",
+        "not with several --hypotheses; off: launch every kernel (default: %(default)s)",
     )
     group.add_argument(
         "--hypotheses",

@@ -34,7 +34,8 @@ class Word:
 
 @dataclass(frozen=True)
 class TextDelta:
-    """New text of a turn: whole characters only. ``position`` is the 80 ms token of the stream it came from.
+    """New text of a turn: whole characters only. ``position`` is the 80 ms token of the stream with which
+    it was certain.
 
     ``words`` are those that this text completes: a word is complete when the next one begins. The words of a turn's
     deltas, and after them the turn's last word, are the ``words`` of its :class:`TurnCompleted`.

@@ -52,7 +52,12 @@ class SilentPrefix:
     def follow(self, source: StreamTables, target: StreamTables | None) -> StreamTables:
         """Make a hypothesis, or a new one, go on from where another stands. Raises CacheFullError."""
         tables, copies = self._cache.follow(source, self._decoder_groups, target)
-        self._runner.arena.copy_blocks(copies)
+        try:
+            self._runner.arena.copy_blocks(copies)
+        except BaseException:
+            if target is None:
+                self._cache.close(tables)
+            raise
         return tables
 
     def warm_up(self, delay_tokens: int) -> None:

@@ -78,7 +78,7 @@ class Runner:
 
     @torch.inference_mode()
     def step(self, batch: Sequence[StreamRow]) -> list[RowResult]:
-        """Run a batch and choose each stream's next token."""
+        """Run a batch: each stream's next token, or log-probabilities of its hypotheses' next tokens."""
         if self._steady is not None and self._steady.takes(batch):
             return [
                 _result(token_id) if row.share.wants_token else RowResult()
@@ -148,7 +148,9 @@ class Runner:
         if self._gives_log_probabilities:
             rows = iter(self.forward.log_probabilities(hidden).cpu().numpy())
             return [
-                _log_probabilities([next(rows) for _ in row.hypotheses]) if row.share.wants_token else RowResult()
+                _log_probabilities([next(rows) for _ in range(1 + len(row.alternatives))])
+                if row.share.wants_token
+                else RowResult()
                 for row in batch
             ]
         chosen = iter(self.forward.choose(hidden).tolist())  # the step's only wait for the device
@@ -157,13 +159,8 @@ class Runner:
 
 def _audio_rows(batch: Sequence[StreamRow]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     """Which of a batch's rows each row of its hypotheses hears."""
-    starts = np.cumsum([0, *(row.num_tokens for row in batch)])
-    rows = [
-        start + np.arange(hypothesis.num_tokens)
-        for start, row in zip(starts, batch, strict=False)
-        for hypothesis in row.hypotheses
-    ]
-    return np.concatenate(rows)
+    num_hypotheses = [1 + len(row.alternatives) for row in batch for _ in range(row.num_tokens)]
+    return np.repeat(np.arange(len(num_hypotheses)), num_hypotheses)
 
 
 def _log_probabilities(rows: Sequence[LogProbabilities]) -> RowResult:

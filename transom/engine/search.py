@@ -148,7 +148,6 @@ class Beam:
     def finish(self) -> tuple[tuple[int, int], ...]:
         """What the best hypothesis has that was not certain yet."""
         pending = max(self._hypotheses).pending
-        self._hypotheses = [Hypothesis(0.0, (), 0, (), False)]
         return tuple((token_id, len(pending) - 1 - index) for index, token_id in enumerate(pending))
 
     def _candidates(self, output: LogProbabilities) -> list[Candidate]:

@@ -152,5 +152,9 @@ class Stepper:
             except CacheFullError as error:
                 stream.fail(error.code, str(error))
                 return
+            except Exception as error:  # hypotheses that split copy blocks on the device: see _run_isolated
+                logger.exception("the hypotheses of a stream could not go on")
+                stream.fail(EngineError.code, f"a step of the model failed: {error}")
+                return
         if turn.is_done:
             stream.complete()

@@ -95,11 +95,13 @@ class Stream:
         return tuple(zip(self._other_tables, self.turn.last_token_ids[1:], strict=True))
 
     def deliver(self, output: int | LogProbabilities) -> None:
-        """Publish what the model's next token adds to the text. Raises CacheFullError if hypotheses need more."""
+        """Publish what the model's next token adds to the text, and split hypotheses for the next step, if there is
+        one. Raises CacheFullError if they need more blocks than there are."""
         assert self.turn is not None
         parents, delta = self.turn.advance(output)
-        self._follow(parents)
         self._publish_text(delta)
+        if not self.turn.is_done:
+            self._follow(parents)
 
     def complete(self) -> None:
         """End a turn whose every step has run."""

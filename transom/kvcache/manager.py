@@ -142,6 +142,8 @@ class CacheManager:
         too few blocks are free.
         """
         self._require_open(source)
+        if target:
+            self._require_open(target)
         num_shared = {
             name: self._num_read_only(name, source.num_tokens, source[name].first_block, source[name].blocks)
             for name in group_names
