@@ -1,4 +1,5 @@
-"""Counts which pieces follow which in books and transcripts: a language model that the decoder is taught with.
+"""Counts which pieces follow which in books and transcripts: a language model that the decoder may be taught with,
+and that :mod:`training.language_model` makes small enough to ship.
 
     python -m training.ngram BOOKS SHARDS FILE
 

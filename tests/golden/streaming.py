@@ -43,6 +43,12 @@ def stored_transcripts() -> dict[str, Transcript]:
     return {name: Transcript(entry["text"], tuple(entry["token_ids"])) for name, entry in entries.items()}
 
 
+def stored_greedy_ids() -> dict[str, tuple[int, ...]]:
+    """What the bundled model emits without hypotheses, in the repository."""
+    entries = json.loads(TRANSCRIPTS.read_text())
+    return {name: tuple(entry["greedy_token_ids"]) for name, entry in entries.items()}
+
+
 def recording(name: str) -> NDArray[np.float32]:
     """Samples at 16 kHz, on PCM16's grid as a client sends them."""
     return PcmDecoder().decode(encode_pcm16(read_audio(FOLDER / name)))

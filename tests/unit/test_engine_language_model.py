@@ -24,7 +24,7 @@ def shipped(folder: Path, at_least: tuple[int, ...]) -> LanguageModel:
     return LanguageModel.load(write_language_model(Ngram.count(TEXT, SYMBOLS), SEARCH, folder, at_least))
 
 
-def test_unpruned_it_is_what_was_counted_to_a_sixteenth_of_a_bit(tmp_path: Path) -> None:
+def test_unpruned_it_is_what_was_counted_to_an_eighth_of_a_bit(tmp_path: Path) -> None:
     counted, loaded = Ngram.count(TEXT, SYMBOLS), shipped(tmp_path, (1,) * 5)
     assert (loaded.search, loaded.context_length) == (SEARCH, 4)
     for history in HISTORIES:
@@ -58,4 +58,4 @@ def test_the_number_of_hypotheses_is_the_models_unless_it_is_asked_for() -> None
     loaded = tiny_model(language_model=random_language_model())
     assert make_beam(loaded, 1) is None
     beams = make_beam(loaded, None), make_beam(loaded, 2), make_beam(loaded, None)
-    assert [beam and beam.num_hypotheses for beam in beams] == [4, 2, 4]
+    assert [beam and beam.config.num_hypotheses for beam in beams] == [4, 2, 4]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.engines import Samples, tones, transcribe
-from tests.golden.streaming import recording, stored_transcripts
+from tests.golden.streaming import recording, stored_greedy_ids, stored_transcripts
 from tests.unit.training_models import lively_model, tiny_config, tiny_pieces
 from training.checkpoint import Checkpoint, Progress
 from training.export import export
@@ -94,6 +94,10 @@ def test_the_training_code_writes_the_bundled_models_golden_tokens() -> None:
         audio = model.embed(model.encode(log_mel(recording(name), tokenizer.audio.n_left_pad_tokens, own_delay)))
         ids = searched_ids(model, audio, search, tokenizer, tokenizer.audio.n_left_pad_tokens, own_delay)
         assert tuple(ids) == golden.token_ids
+        mel = log_mel(recording(name), tokenizer.audio.n_left_pad_tokens, config.default_delay_tokens)
+        audio = model.embed(model.encode(mel))
+        ids = greedy_ids(model, audio, tokenizer, tokenizer.audio.n_left_pad_tokens, config.default_delay_tokens)[0]
+        assert tuple(ids) == stored_greedy_ids()[name]
 
 
 def log_mel(samples: Samples, left_pad_tokens: int, delay_tokens: int) -> torch.Tensor:

@@ -135,7 +135,7 @@ def build_engine(
         default_delay_ms=prompt.default_delay_tokens * TOKEN_MS,
         max_sessions=max_sessions,
         description=f"{precision} on {model.device}, {backend.name} attention, up to {max_sessions} sessions"
-        + (f" of {beam.num_hypotheses} hypotheses" if beam else ""),
+        + (f" of {beam.config.num_hypotheses} hypotheses" if beam else ""),
     )
     prefix = SilentPrefix(runner, cache, prompt, max_delays=max_sessions)
     stepper = Stepper(runner, cache, prefix, prompt, loaded.tokenizer, config.max_step_tokens, beam)
@@ -178,7 +178,7 @@ def make_layout(
     limits = StepLimits(
         max_step_tokens=max(min(longest_prompt, config.max_step_tokens), prompt.shared_tokens),
         prefix_tokens=prompt.shared_tokens,
-        num_hypotheses=beam.num_hypotheses if beam else 1,
+        num_hypotheses=beam.config.num_hypotheses if beam else 1,
         max_lag_tokens=beam.config.max_lag_tokens if beam else 0,
     )
     return plan_groups(loaded.model.config, cache_config, backend, loaded.dtype, limits)

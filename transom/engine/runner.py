@@ -1,4 +1,5 @@
-"""Runs a batch: tensors of its rows -> the device's step -> each stream's next token.
+"""Runs a batch: tensors of its rows -> the device's step -> each stream's next token, or
+the log-probabilities that a search among its hypotheses wants.
 
 Steps in which every stream has one token take the way of ``steady.py``, if they are captured. All others build
 their tensors anew. Such a step may fail and be run again for fewer streams: cache slots are simply written again, and

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from heapq import nlargest
+from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -104,11 +106,6 @@ class BeamSearch:
     mark_id: int
     first_text_id: int
 
-    @property
-    def num_hypotheses(self) -> int:
-        """How many a turn has at most."""
-        return self.config.num_hypotheses
-
     def begin(self, delay_tokens: int) -> Beam:
         """A new turn's, whose words are to be certain ``delay_tokens`` after they were said: the model is given its
         least delay and what then is more than the longest lag.
@@ -151,29 +148,26 @@ class Beam:
         return tuple((token_id, len(pending) - 1 - index) for index, token_id in enumerate(pending))
 
     def _candidates(self, output: LogProbabilities) -> list[Candidate]:
-        scores = self._weighed(output)
-        width = min(CANDIDATES_PER_HYPOTHESIS, scores.shape[1])
-        likeliest = np.argpartition(-scores, width - 1, axis=1)[:, :width]
         return [
             Candidate(self._extended(one, token_id, one.score + score), parent)
-            for parent, (one, ids, row) in enumerate(zip(self._hypotheses, likeliest, scores, strict=True))
-            for token_id, score in zip(ids.tolist(), row[ids].tolist(), strict=True)
-            if score > -np.inf
+            for parent, (one, row) in enumerate(zip(self._hypotheses, output, strict=True))
+            for token_id, score in self._likeliest(one, row)
         ]
 
-    def _weighed(self, output: LogProbabilities) -> NDArray[np.float32]:
-        """Scores of the next token [H, V]: what cannot come is minus infinite."""
-        shared, config = self._shared, self._shared.config
-        first, model = shared.first_text_id, shared.language_model
-        scores = np.full_like(output, -np.inf)
-        scores[:, shared.pad_id] = output[:, shared.pad_id]
-        scores[:, shared.mark_id] = output[:, shared.mark_id] + config.bonus
-        for row, logits, one in zip(scores, output, self._hypotheses, strict=True):
-            if one.is_in_word:
-                expected = config.weight * model.log_probabilities(one.history)
-                row[[shared.pad_id, shared.mark_id]] += expected[-1]
-                row[first:] = logits[first:] + expected[:-1] + config.bonus
-        return scores
+    def _likeliest(self, one: Hypothesis, output: NDArray[np.float32]) -> list[tuple[int, float]]:
+        """The next tokens with the best scores behind a hypothesis, given its log-probabilities [V]. Pieces go on
+        with a word that a mark has begun."""
+        shared, bonus = self._shared, np.float32(self._shared.config.bonus)
+        pad, mark = output[shared.pad_id], output[shared.mark_id] + bonus
+        if not one.is_in_word:
+            return [(shared.pad_id, float(pad)), (shared.mark_id, float(mark))]
+        expected = shared.config.weight * shared.language_model.log_probabilities(one.history)
+        scores = output[shared.first_text_id :] + expected[:-1] + bonus
+        width = min(CANDIDATES_PER_HYPOTHESIS, len(scores))
+        pieces = np.argpartition(-scores, width - 1)[:width]
+        likeliest = [(shared.pad_id, float(pad + expected[-1])), (shared.mark_id, float(mark + expected[-1]))]
+        likeliest += zip((shared.first_text_id + pieces).tolist(), scores[pieces].tolist(), strict=True)
+        return nlargest(CANDIDATES_PER_HYPOTHESIS, likeliest, key=itemgetter(1))
 
     def _extended(self, one: Hypothesis, token_id: int, score: float) -> Hypothesis:
         shared = self._shared

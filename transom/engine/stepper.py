@@ -112,7 +112,8 @@ class Stepper:
             if stream.tables is None:
                 stream.tables = self._opener.open(stream.row, turn.delay_tokens)
             self.cache.advance(stream.tables, num_tokens)
-            for tables, _ in stream.alternatives:
+            alternatives = stream.alternatives
+            for tables, _ in alternatives:
                 self.cache.advance(tables, num_tokens)
         except CacheFullError as error:
             stream.fail(error.code, str(error))
@@ -121,7 +122,6 @@ class Stepper:
             logger.exception("a stream could not begin")
             stream.fail(EngineError.code, f"a step of the model failed: {error}")
             return None
-        alternatives = stream.alternatives
         return StreamRow(stream.row, stream.tables, turn.delay_tokens, turn.take(num_tokens), alternatives)
 
     def _begin_search(self, delay_tokens: int) -> Search:

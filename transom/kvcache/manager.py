@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from transom.config import NO_WINDOW
@@ -97,18 +98,7 @@ class CacheManager:
         """
         shared = self._join(prefixes)
         num_tokens = prefixes[0].num_tokens if prefixes else 0
-        num_shared = {name: self._num_read_only(name, num_tokens, *shared[name]) for name in shared}
-        for name, (_, blocks) in shared.items():
-            self._pools[name].require_free(len(blocks) - num_shared[name])
-        tables: dict[str, BlockTable] = {}
-        copies: list[PageCopy] = []
-        for name, group in self.groups.items():
-            first_block, blocks = shared.get(name, (0, ()))
-            adopted, written = blocks[: num_shared.get(name, 0)], blocks[num_shared.get(name, 0) :]
-            self._pools[name].share(adopted)
-            copied = self._pools[name].allocate(len(written))
-            copies += [PageCopy(name, source, target) for source, target in zip(written, copied, strict=True)]
-            tables[name] = BlockTable(group.block_size, [*adopted, *copied], first_block)
+        tables, copies = self._take_over({name: shared.get(name, (0, ())) for name in self.groups}, num_tokens)
         stream = StreamTables(tables, num_tokens)
         self._streams.add(stream)
         return stream, copies
@@ -144,24 +134,9 @@ class CacheManager:
         self._require_open(source)
         if target:
             self._require_open(target)
-        num_shared = {
-            name: self._num_read_only(name, source.num_tokens, source[name].first_block, source[name].blocks)
-            for name in group_names
-        }
-        for name in group_names:
-            held = target[name].blocks if target else ()
-            self._pools[name].require_free(len(source[name].blocks) - num_shared[name], held)
-        tables: dict[str, BlockTable] = {}
-        copies: list[PageCopy] = []
-        for name in group_names:
-            pool, blocks = self._pools[name], source[name].blocks
-            adopted, written = blocks[: num_shared[name]], blocks[num_shared[name] :]
-            pool.share(adopted)
-            if target:
-                pool.release(target[name].drop(len(target[name].blocks)))
-            copied = pool.allocate(len(written))
-            copies += [PageCopy(name, one, other) for one, other in zip(written, copied, strict=True)]
-            tables[name] = BlockTable(source[name].block_size, [*adopted, *copied], source[name].first_block)
+        begun = {name: (source[name].first_block, source[name].blocks) for name in group_names}
+        given_up = {name: target[name] for name in group_names} if target else {}
+        tables, copies = self._take_over(begun, source.num_tokens, given_up)
         if target:
             target.replace(tables)
             return target, copies
@@ -225,6 +200,34 @@ class CacheManager:
             )
         pool.require_free(num_added, table.blocks[:num_evicted])
         return _Change(table, pool, num_evicted, num_added)
+
+    def _take_over(
+        self,
+        begun: Mapping[str, tuple[int, Sequence[int]]],
+        num_tokens: int,
+        given_up: Mapping[str, BlockTable] = MappingProxyType({}),
+    ) -> tuple[dict[str, BlockTable], list[PageCopy]]:
+        """Tables that go on behind ``num_tokens`` of others: their first block's index and blocks, by group.
+
+        They share what will never be written again, and copy the rest; what ``given_up`` tables hold is free for it.
+        Raises CacheFullError, changing nothing.
+        """
+        num_shared = {name: self._num_read_only(name, num_tokens, *one) for name, one in begun.items()}
+        for name, (_, blocks) in begun.items():
+            held = given_up[name].blocks if name in given_up else ()
+            self._pools[name].require_free(len(blocks) - num_shared[name], held)
+        tables: dict[str, BlockTable] = {}
+        copies: list[PageCopy] = []
+        for name, (first_block, blocks) in begun.items():
+            pool = self._pools[name]
+            adopted, written = blocks[: num_shared[name]], blocks[num_shared[name] :]
+            pool.share(adopted)
+            if name in given_up:
+                pool.release(given_up[name].drop(len(given_up[name].blocks)))
+            copied = pool.allocate(len(written))
+            copies += [PageCopy(name, source, target) for source, target in zip(written, copied, strict=True)]
+            tables[name] = BlockTable(self.groups[name].block_size, [*adopted, *copied], first_block)
+        return tables, copies
 
     def _num_read_only(self, name: str, num_tokens: int, first_block: int, blocks: Sequence[int]) -> int:
         """Leading blocks of a prefix that end before the first token any layer still has to write."""
