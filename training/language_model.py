@@ -20,7 +20,7 @@ from transom.engine.language_model import LanguageModel, SearchConfig
 from transom.errors import TransomError
 from transom.weights.hub import LANGUAGE_MODEL_FILE, TOKENIZER_FILE
 
-AT_LEAST = (1, 1, 3, 5, 9, 14)  # 1.1 million n-grams, 6.4 MB
+AT_LEAST = (1, 1, 3, 5, 9, 14)  # 1.1 million n-grams, 6.6 MB
 SEARCH = SearchConfig(num_hypotheses=8, margin=3.0, max_lag_tokens=12, min_delay_tokens=5, weight=0.3, bonus=1.0)
 
 
