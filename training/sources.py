@@ -13,7 +13,8 @@ from dataclasses import dataclass
 @dataclass(frozen=True)
 class Source:
     """One set of recordings of the speech folder; ``share`` is its part of a batch's audio, 0 for development. What
-    is said in other languages than English is not to be written: those recordings have no text."""
+    is said in other languages than English is not to be written: those recordings have no text. ``as_it_is`` is the
+    part of its recordings that is given no other voice or room: synthetic voices are always the same."""
 
     name: str
     table: str
@@ -21,6 +22,7 @@ class Source:
     licence: str
     share: float
     is_english: bool = True
+    as_it_is: float = 0.0
 
     @property
     def is_training(self) -> bool:
@@ -55,7 +57,7 @@ SOURCES = (
     Source("an4", MORE, "an4", "free for any use, Carnegie Mellon University", 0.01),
     Source("asterisk", HUMAN_TRAIN, "asterisk.opus", "CC BY-SA 3.0", 0.01),
     Source("vctk", HUMAN_TRAIN, "vctk.opus", "CC BY 4.0", 0.01),
-    Source("synth", SYNTHETIC_TABLE, SYNTHETIC, "Apache-2.0, BSD", 0.12),
+    Source("synth", SYNTHETIC_TABLE, SYNTHETIC, "Apache-2.0, BSD", 0.12, as_it_is=0.5),
     Source("other", OTHER_TABLE, OTHER, "CC0", 0.05, is_english=False),
     Source("ls_dev", HUMAN_DEV, "ls_dev.opus", "CC BY 4.0", 0.0),
     Source("lj_dev", HUMAN_DEV, "lj_dev.opus", "public domain", 0.0),
@@ -68,3 +70,8 @@ SOURCES = (
 def shares() -> dict[str, float]:
     """The part of each training set in a batch's audio."""
     return {source.name: source.share for source in SOURCES if source.is_training}
+
+
+def as_they_are() -> dict[str, float]:
+    """The part of each set's recordings that is given no other voice or room, if it is any."""
+    return {source.name: source.as_it_is for source in SOURCES if source.as_it_is}

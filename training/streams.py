@@ -30,10 +30,10 @@ from training.augment import (
     warp_frequency,
     warp_time,
 )
-from training.ngram import Ngram
 from training.pieces import Pieces
 from training.shards import FRAME_MS, Frames, Utterance, load, split_long
-from training.sources import shares
+from training.sources import as_they_are, shares
+from transom.engine.language_model import LanguageModel
 from transom.errors import AudioError
 
 FRAMES_PER_TOKEN = 8
@@ -53,6 +53,7 @@ class DataConfig:
     seconds_per_step: float = 64.0
     lengths_s: tuple[int, ...] = (20, 24, 28, 32)
     shares: dict[str, float] = field(default_factory=shares)
+    as_they_are: dict[str, float] = field(default_factory=as_they_are)
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     filler: float = 0.04
     jitter_ms: float = 35.0
@@ -132,7 +133,7 @@ def delayed_targets(
 
 
 def ngram_targets(
-    ngram: Ngram, ids: NDArray[np.int64], targets: NDArray[np.int64], pieces: Pieces
+    ngram: LanguageModel, ids: NDArray[np.int64], targets: NDArray[np.int64], pieces: Pieces
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Where in flattened ``targets`` [S, N] words begin, go on or end, and what ``ngram`` expects there: [L], [L, V].
 
@@ -151,7 +152,9 @@ def ngram_targets(
                 continue
             history.append(pieces.num_pieces if is_mark else token - first_id)
             if target != IGNORED:
-                probabilities = ngram.probabilities(history)
+                newest = history[max(0, len(history) - ngram.context_length) :]
+                probabilities = np.exp(ngram.log_probabilities(tuple(newest)))
+                probabilities /= probabilities.sum()  # they are stored in eighths of a bit
                 row = np.zeros(tokenizer.vocab_size, np.float32)
                 row[first_id:] = probabilities[:-1]
                 row[target if target < first_id else tokenizer.streaming_pad] = probabilities[-1]
@@ -225,11 +228,13 @@ def make_stream(pools: Pools, config: DataConfig, max_frames: int, generator: np
             parts.append(filler(generator))
             position += len(parts[-1])
         utterance = pools.draw(generator)
-        factor = generator.uniform(0.86, 1.16) if generator.random() < config.augment.time_warp else 1.0
+        is_as_it_is = generator.random() < config.as_they_are.get(utterance.source, 0)
+        is_warped = not is_as_it_is and generator.random() < config.augment.time_warp
+        factor = generator.uniform(0.86, 1.16) if is_warped else 1.0
         if position + int(utterance.num_frames * factor) > max_frames:
             refused = 9 if spoken and max_frames - position < 200 else refused + 1
             continue
-        mel = _another_voice(utterance, factor, pools, config, generator)
+        mel = utterance.mel() if is_as_it_is else _another_voice(utterance, factor, pools, config, generator)
         spoken.append((position, len(mel), utterance))
         words += _jittered_words(utterance, position * FRAME_MS, factor, config.jitter_ms, generator)
         longest = generator.integers(4, 60) if generator.random() < 0.85 else generator.integers(60, 200)
@@ -268,7 +273,7 @@ def _jittered_words(
 class StepBatches(Dataset[Batch]):
     """Batches by step number; a DataLoader may prepare them in worker processes."""
 
-    def __init__(self, pools: Pools, pieces: Pieces, config: DataConfig, ngram: Ngram | None = None) -> None:
+    def __init__(self, pools: Pools, pieces: Pieces, config: DataConfig, ngram: LanguageModel | None = None) -> None:
         self._pools, self._pieces, self._config, self._ngram = pools, pieces, config, ngram
 
     def __getitem__(self, step: int) -> Batch:

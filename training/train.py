@@ -26,7 +26,6 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from training.metrics import METRICS_FILE, VALIDATION_FILE, Means, append_rows
-from training.ngram import Ngram
 from training.pieces import Pieces
 from training.presets import PRESETS
 from training.replicas import Replicas, join, leave
@@ -36,6 +35,7 @@ from training.shards import Utterance
 from training.streams import Batch, DataConfig, Pools, StepBatches
 from training.validate import VALIDATION_SET, VALIDATION_SIZE, error_rates, invented_words, validation_set
 from training.whisper import as_our_encoder, whisper_weights
+from transom.engine.language_model import LanguageModel
 from transom.errors import TransomError, WeightsError
 from transom.weights.hub import TOKENIZER_FILE, bundled_model
 
@@ -194,9 +194,9 @@ def stopped_by_signals(loop: Loop) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def load_ngram(file: Path, pieces: Pieces) -> Ngram:
-    """Read what :mod:`training.ngram` wrote. Raises FileNotFoundError, and WeightsError for one of other pieces."""
-    ngram = Ngram.load(file)
+def load_ngram(file: Path, pieces: Pieces) -> LanguageModel:
+    """Read what :mod:`training.ngram` wrote. Raises WeightsError, for one of other pieces, too."""
+    ngram = LanguageModel.load(file)
     if ngram.num_symbols != pieces.num_pieces + 1:
         raise WeightsError(f"{file} counts {ngram.num_symbols - 1} pieces, the tokenizer has {pieces.num_pieces}")
     return ngram

@@ -1,42 +1,16 @@
-"""The language model that ships beside weights: what was counted, smaller."""
+"""The language model beside a model's weights: which models have one, and what a broken one leads to."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.engines import random_language_model, tiny_model
-from training.language_model import SEARCH, write_language_model
-from training.ngram import Ngram
 from transom.engine.build import make_beam
 from transom.engine.language_model import LanguageModel
 from transom.errors import ConfigError, WeightsError
 from transom.weights.hub import LANGUAGE_MODEL_FILE
-
-SYMBOLS = 12
-TEXT = np.random.default_rng(3).zipf(1.6, 3000) % SYMBOLS
-HISTORIES = ((), (1,), (1, 2), (3, 1, 1), (2, 1, 4, 1))
-
-
-def shipped(folder: Path, at_least: tuple[int, ...]) -> LanguageModel:
-    return LanguageModel.load(write_language_model(Ngram.count(TEXT, SYMBOLS), SEARCH, folder, at_least))
-
-
-def test_unpruned_it_is_what_was_counted_to_an_eighth_of_a_bit(tmp_path: Path) -> None:
-    counted, loaded = Ngram.count(TEXT, SYMBOLS), shipped(tmp_path, (1,) * 5)
-    assert (loaded.search, loaded.context_length) == (SEARCH, 4)
-    for history in HISTORIES:
-        expected = np.log2(counted.probabilities(history))
-        np.testing.assert_allclose(loaded.log_probabilities(history) / np.log(2), expected, atol=0.13)
-
-
-def test_what_pruning_leaves_out_goes_to_the_shorter_context(tmp_path: Path) -> None:
-    pruned = shipped(tmp_path, (1, 2, 20, 40, 80))
-    for history in HISTORIES:
-        assert np.exp(pruned.log_probabilities(history)).sum() == pytest.approx(1, abs=0.06)
-    assert (tmp_path / LANGUAGE_MODEL_FILE).stat().st_size < 4000
 
 
 def test_a_broken_file_is_named(tmp_path: Path) -> None:

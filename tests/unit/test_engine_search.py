@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from training.language_model import write_language_model
-from training.ngram import Ngram
+from training.ngram import counted
 from transom.engine.language_model import LanguageModel, SearchConfig
 from transom.engine.search import Beam, BeamSearch, Candidate, Greedy, Hypothesis, in_place
 
@@ -21,11 +19,11 @@ VOCABULARY = FIRST + PIECES
 STEPS = 5
 
 
-def search(folder: Path, num_hypotheses: int = 400, margin: float = math.inf, max_lag_tokens: int = 12) -> BeamSearch:
+def search(num_hypotheses: int = 400, margin: float = math.inf, max_lag_tokens: int = 12) -> BeamSearch:
     text = np.random.default_rng(1).integers(0, PIECES + 1, 400)
     config = SearchConfig(num_hypotheses, margin, max_lag_tokens, min_delay_tokens=6, weight=0.7, bonus=0.4)
-    file = write_language_model(Ngram.count(text, PIECES + 1), config, folder, at_least=(1, 1, 1, 2))
-    return BeamSearch(LanguageModel.load(file), config, PAD, MARK, FIRST)
+    tables = counted(text, PIECES + 1, order=4)
+    return BeamSearch(LanguageModel(tables, PIECES + 1, config), config, PAD, MARK, FIRST)
 
 
 def said(tokens: tuple[int, ...]) -> tuple[int, ...]:
@@ -77,15 +75,15 @@ def run(beam: Beam) -> list[tuple[int, int]]:
     return certain + [(token, STEPS) for token, _ in beam.finish()]
 
 
-def test_a_wide_beam_finds_the_best_of_all_texts(tmp_path: Path) -> None:
-    shared = search(tmp_path)
+def test_a_wide_beam_finds_the_best_of_all_texts() -> None:
+    shared = search()
     found = tuple(token for token, _ in run(shared.begin(delay_tokens=30)))
     assert said(found) == said(best_of_all(shared))
     assert said(found)
 
 
-def test_hypotheses_far_behind_the_best_are_given_up(tmp_path: Path) -> None:
-    wide, narrow = (search(tmp_path, margin=margin).begin(30) for margin in (math.inf, 0.5))
+def test_hypotheses_far_behind_the_best_are_given_up() -> None:
+    wide, narrow = (search(margin=margin).begin(30) for margin in (math.inf, 0.5))
     for beam in (wide, narrow):
         for step in range(2):
             rows = [log_probabilities(step, (PAD,) * step) for _ in beam.last_token_ids]
@@ -94,15 +92,15 @@ def test_hypotheses_far_behind_the_best_are_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lag_tokens", [0, 1, 2])
-def test_every_token_is_certain_within_the_lag(lag_tokens: int, tmp_path: Path) -> None:
-    beam = search(tmp_path, num_hypotheses=4).begin(6 + lag_tokens)
+def test_every_token_is_certain_within_the_lag(lag_tokens: int) -> None:
+    beam = search(num_hypotheses=4).begin(6 + lag_tokens)
     assert beam.lag_tokens == lag_tokens
     for own_step, (_, step) in enumerate(run(beam)):
         assert step <= min(own_step + lag_tokens, STEPS)
 
 
-def test_the_lag_is_paid_from_the_delay_and_the_model_keeps_its_least(tmp_path: Path) -> None:
-    shared = search(tmp_path)
+def test_the_lag_is_paid_from_the_delay_and_the_model_keeps_its_least() -> None:
+    shared = search()
     assert [shared.begin(delay).lag_tokens for delay in (1, 6, 7, 12, 18, 30)] == [0, 0, 1, 6, 12, 12]
 
 

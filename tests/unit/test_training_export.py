@@ -14,17 +14,17 @@ from tests.unit.training_models import lively_model, tiny_config, tiny_pieces
 from training.checkpoint import Checkpoint, Progress
 from training.export import export
 from training.greedy import EXTRA_RIGHT_PAD_TOKENS, greedy_ids, searched_ids
-from training.language_model import SEARCH, write_language_model
 from training.model import StreamModel
-from training.ngram import Ngram
+from training.ngram import SEARCH, counted
 from transom.audio.mel import LogMel
 from transom.config import AudioConfig, CacheConfig, EngineConfig
 from transom.engine.build import build_engine, load_model, make_beam
+from transom.engine.language_model import LanguageModel
 from transom.errors import WeightsError
 from transom.tokenizer.tekken import Tokenizer
 from transom.weights.checkpoint import load_checkpoint
 from transom.weights.config_files import read_model_config
-from transom.weights.hub import TOKENIZER_FILE, bundled_model
+from transom.weights.hub import LANGUAGE_MODEL_FILE, TOKENIZER_FILE, bundled_model
 
 LEFT_PAD_TOKENS = 8
 
@@ -60,7 +60,8 @@ def test_hypotheses_in_pages_write_what_they_write_in_a_plain_cache(delay_tokens
     model = lively_model(config)
     export(Checkpoint(config, average=model.state_dict()), pieces.tokenizer, tmp_path, LEFT_PAD_TOKENS)
     text = np.random.default_rng(0).integers(0, pieces.num_pieces + 1, 5000)
-    write_language_model(Ngram.count(text, pieces.num_pieces + 1), SEARCH, tmp_path, at_least=(1, 1, 1))
+    num_symbols = pieces.num_pieces + 1
+    LanguageModel.save(counted(text, num_symbols, order=3), num_symbols, SEARCH, tmp_path / LANGUAGE_MODEL_FILE)
     loaded = load_model(tmp_path, "tiny", "cpu")
 
     samples = tones(6.0, seed=3)[:-321]

@@ -13,12 +13,22 @@ from benchmarks.recordings import Recording
 from tests.unit.training_models import tiny_pieces, write_shards
 from training import augment
 from training.data import log_power, usable, word_runs
-from training.ngram import Ngram, symbols_of
+from training.ngram import SEARCH, counted, symbols_of
 from training.shards import load, split_long
 from training.sources import SOURCES
-from training.streams import IGNORED, Batch, DataConfig, Pools, StepBatches, delayed_targets, ngram_targets
+from training.streams import (
+    IGNORED,
+    Batch,
+    DataConfig,
+    Pools,
+    StepBatches,
+    delayed_targets,
+    make_stream,
+    ngram_targets,
+)
 from transom.audio.mel import LogMel
 from transom.config import AudioConfig
+from transom.engine.language_model import LanguageModel
 from transom.errors import TokenizerError
 
 TEXTS = ("the hand in the ring", "an other thing", "the end", "in an hour the rain began again")
@@ -51,14 +61,15 @@ def test_pieces_of_words_are_byte_pairs_by_rank() -> None:
 def test_what_an_ngram_expects_stands_where_words_begin_go_on_or_end() -> None:
     pieces = tiny_pieces()
     tokenizer, end = pieces.tokenizer, pieces.num_pieces
-    ngram = Ngram.count(symbols_of(TEXTS, pieces), end + 1, order=3)
+    ngram = LanguageModel(counted(symbols_of(TEXTS, pieces), end + 1, order=3), end + 1, SEARCH)
     words = [(4, pieces.token_ids("hand")), (5, pieces.token_ids("in")), (30, pieces.token_ids("the"))]
     inputs, targets = delayed_targets(words, 4, 2, 40, tokenizer.streaming_pad, tokenizer.bos)
     places, expected = ngram_targets(ngram, inputs[None], targets[None], pieces)
     symbols = symbols_of(["hand in the"], pieces).tolist()
     assert inputs[places].tolist() == [token for _, ids in words for token in ids]
     for number, (place, row) in enumerate(zip(places.tolist(), expected, strict=True)):
-        probabilities = ngram.probabilities(symbols[: number + 1])
+        probabilities = np.exp(ngram.log_probabilities(tuple(symbols[: number + 1][-2:])))
+        probabilities /= probabilities.sum()
         np.testing.assert_array_equal(row[pieces.first_id :], probabilities[:-1])
         says_end = targets[place] if targets[place] < pieces.first_id else tokenizer.streaming_pad
         assert row[says_end] == probabilities[end]
@@ -156,3 +167,17 @@ def test_other_languages_are_heard_and_not_written(tmp_path: Path) -> None:
     assert set(batch.targets.ravel().tolist()) == {IGNORED, pad}
     assert batch.num_labels.tolist() == [0, 0]
     assert batch.has_features.any()
+
+
+@pytest.mark.parametrize("is_as_it_is", [True, False])
+def test_a_set_may_be_heard_as_it_is(is_as_it_is: bool, tmp_path: Path) -> None:
+    write_shards(tmp_path, "synth", TEXTS)
+    unmasked = augment.AugmentConfig(masked_bins=1, masked_frames=1)
+    config = DataConfig(
+        shares={"synth": 1.0}, as_they_are={"synth": float(is_as_it_is)}, augment=unmasked, jitter_ms=0
+    )
+    stream = make_stream(Pools(tmp_path, config), config, 2000, np.random.default_rng(0))
+    assert len(stream.spoken) >= 4
+    for start, count, utterance in stream.spoken:
+        own = augment.normalise(utterance.mel())
+        assert np.array_equal(stream.mel[start : start + count], own[:count]) == is_as_it_is

@@ -1,7 +1,7 @@
 """An n-gram of a small model's pieces: what its decoder, which has read little, may expect within a word.
 
-A file beside the weights holds it, and how far it is trusted. :mod:`training.language_model`
-writes it. Symbols are the tokenizer's pieces and, last, the word mark, which also says that a word is over.
+A file beside the weights holds it, and how far it is trusted. :mod:`training.ngram` writes it. Symbols are the
+tokenizer's pieces and, last, the word mark, which also says that a word is over.
 
 For each length of context, sorted by hash: ``contexts`` uint32 [C]; ``backoffs`` uint8 [C], what a context leaves to
 the shorter one; ``counts`` uint16 [C] of what follows each; and all that follows, ``symbols`` uint16 [E] with their
@@ -95,7 +95,7 @@ class LanguageModel:
             context = shortened(context_hashes(np.array(history[len(history) - length :], np.int64), length))[0]
             place = int(np.searchsorted(table["contexts"], context))
             if place == len(table["contexts"]) or table["contexts"][place] != context:
-                break
+                continue  # pruning may have left a longer one
             followers = slice(starts[place], starts[place + 1])
             probabilities *= part_of(table["backoffs"][place])
             probabilities[table["symbols"][followers]] += part_of(table["parts"][followers])
