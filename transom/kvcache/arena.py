@@ -49,12 +49,12 @@ class KVArena:
         return PagedKV(keys, values, *self._scales[place.group][place.index])
 
     def copy_blocks(self, copies: Sequence[PageCopy]) -> None:
-        """Copy blocks in all layers of their groups, keys and values, scales too."""
-        for name, stored in (*self._pages.items(), *self._scales.items()):
-            sources = [copy.source for copy in copies if copy.group == name]
-            targets = [copy.target for copy in copies if copy.group == name]
-            if sources:
-                stored[:, :, targets] = stored[:, :, sources]
+        """Copy blocks in all layers of their groups, keys and values, scales too; one after the other."""
+        for copy in copies:
+            for stored in (self._pages, self._scales):
+                if copy.group in stored:
+                    blocks = stored[copy.group]
+                    blocks[:, :, copy.target] = blocks[:, :, copy.source]
 
 
 def _shape(layout: GroupLayout) -> tuple[int, ...]:
