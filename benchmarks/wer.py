@@ -5,7 +5,8 @@
 TABLE is described in :mod:`benchmarks.recordings`; ``../shared/speech/human/dev.tsv`` is one. Rates are raw (the
 table's text against the model's, as they are) and normalised (Whisper's English normaliser on both), each with a
 bootstrap interval. Latencies are from a word's end, where the table knows it, to the moment the word was whole, in
-audio heard.
+audio heard. Recordings without a text, such as noise or another language, are counted apart: every word there is
+invented.
 """
 
 from __future__ import annotations
@@ -87,6 +88,17 @@ def print_latencies(results: Sequence[Result]) -> None:
             print(f"  {name} word: median {median:.0f} ms, 95 % within {high:.0f} ms ({len(times)} correct words)")
 
 
+def invented(results: Sequence[Result]) -> str:
+    """How much was written of recordings in which nothing is to be written."""
+    num_words = sum(result.raw.errors for result in results)
+    minutes = sum(result.heard.audio_s for result in results) / 60
+    num_silent = sum(not result.raw.errors for result in results)
+    return (
+        f"nothing to be written: {num_words / minutes:.1f} words a minute, none in {num_silent} of {len(results)} "
+        f"recordings ({minutes:.1f} minutes)"
+    )
+
+
 def print_worst(results: Sequence[Result], num_worst: int) -> None:
     """The recordings with the most errors."""
     for result in sorted(results, key=lambda result: -result.raw.errors)[:num_worst]:
@@ -106,8 +118,11 @@ def report(args: argparse.Namespace) -> list[Result]:
         for delay_ms in map(int, args.delays_ms.split(",")):
             results = run(engine, recordings, delay_ms, normalise)
             print(f"{args.model}, {delay_ms} ms, {len(results)} recordings of {args.table}")
-            print_rates(results)
-            print_latencies(results)
+            if spoken := [result for result in results if result.recording.words]:
+                print_rates(spoken)
+                print_latencies(spoken)
+            if unspoken := [result for result in results if not result.recording.words]:
+                print(f"  {invented(unspoken)}")
             print_worst(results, args.worst)
             everything += results
     finally:

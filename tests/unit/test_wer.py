@@ -9,8 +9,8 @@ import pytest
 import soundfile
 
 from benchmarks.recordings import Recording, read_samples, read_table
-from benchmarks.streaming import hear, hear_all, word_out_ms
-from benchmarks.wer import run, subset, write_csv
+from benchmarks.streaming import Heard, hear, hear_all, word_out_ms
+from benchmarks.wer import Result, invented, run, subset, write_csv
 from benchmarks.wer_long import difference, listen, one_round, texts_of
 from benchmarks.word_errors import Counts, Latency, add_latencies, count_errors, english_normaliser, error_rate
 from tests.engines import tiny_engine, tones, transcribe
@@ -80,6 +80,17 @@ def test_a_run_reads_streams_and_scores(tmp_path: Path) -> None:
     assert all(result.heard.text == results[0].heard.text and result.raw.errors > 0 for result in results)
     write_csv(results, tmp_path / "results.csv")
     assert (tmp_path / "results.csv").read_text().splitlines()[1].startswith("480,a,,")
+
+
+def test_words_of_recordings_without_a_text_are_invented() -> None:
+    texts = ("one two three", "", "")
+    results = [
+        Result(
+            960, Recording("", Path(), ""), Heard(text, (), audio_s=20.0), counts := count_errors("", text), counts
+        )
+        for text in texts
+    ]
+    assert invented(results) == ("nothing to be written: 3.0 words a minute, none in 2 of 3 recordings (1.0 minutes)")
 
 
 def test_whispers_normaliser_makes_spellings_and_numbers_one() -> None:

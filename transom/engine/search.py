@@ -81,8 +81,8 @@ class Greedy:
 
 
 class Hypothesis(NamedTuple):
-    """``pending`` tokens are not certain yet; ``log_probabilities`` are theirs, by the model alone; ``text`` is a hash
-    of all symbols; ``history`` are the newest."""
+    """``pending`` tokens are not certain yet, ``log_probabilities`` are the model's of them; ``text`` is a hash
+    of all symbols, ``history`` are the newest."""
 
     score: float
     pending: tuple[int, ...]
