@@ -25,6 +25,7 @@ import torch
 from torch.utils.data import DataLoader
 from tqdm import tqdm
 
+from training.losses import LossConfig
 from training.metrics import METRICS_FILE, VALIDATION_FILE, Means, append_rows
 from training.pieces import Pieces
 from training.presets import PRESETS
@@ -212,6 +213,7 @@ def prepare(args: argparse.Namespace, pools: Pools, replicas: Replicas) -> Run:
         schedule = replace(schedule, frozen_steps=args.frozen_steps)
     config = TrainConfig(
         schedule=scaled(schedule, args.rate_scale),
+        losses=LossConfig(ctc=args.ctc),
         anchor=args.anchor,
         bfloat16=not args.float32,
         seed=args.seed,
@@ -295,6 +297,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--no-teacher", action="store_true", help="do not read the teacher's features")
     parser.add_argument("--ngram", type=Path, metavar="FILE", help="teach the decoder this language model, too")
+    parser.add_argument("--ctc", type=float, default=LossConfig.ctc, help="weight of the auxiliary CTC head's loss")
     parser.add_argument("--tokenizer", type=Path, default=bundled_model() / TOKENIZER_FILE, metavar="FILE")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)

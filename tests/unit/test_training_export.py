@@ -18,6 +18,8 @@ from training.export import export
 from training.greedy import EXTRA_RIGHT_PAD_TOKENS, greedy_ids, searched_ids
 from training.model import StreamModel
 from training.ngram import SEARCH, counted
+from training.reopen import reopened
+from training.run import Run, TrainConfig
 from transom.audio.mel import LogMel
 from transom.config import AudioConfig, CacheConfig, EngineConfig
 from transom.engine.build import build_engine, load_model, make_beam
@@ -54,6 +56,19 @@ def test_the_engine_writes_the_trained_models_tokens(family: str, delay_tokens: 
     engine.stop()
     assert list(completed.token_ids) == expected
     assert len(set(expected)) >= 5
+
+
+@pytest.mark.parametrize("family", ["whisper", "voxtral"])
+def test_an_exported_model_can_be_trained_on(family: str, tmp_path: Path) -> None:
+    config, pieces = tiny_config(family), tiny_pieces()
+    exported = lively_model(config)
+    export(Checkpoint(config, average=exported.state_dict()), pieces.tokenizer, tmp_path, LEFT_PAD_TOKENS)
+    reopened(tmp_path, step=7).save(tmp_path / "start.pt")
+    run = Run(TrainConfig(), config, pieces)
+    run.continue_from(tmp_path / "start.pt")
+    assert run.progress.step == 7
+    for name, tensor in exported.state_dict().items():
+        assert name.startswith("ctc.") or torch.equal(run.average[name], tensor), name
 
 
 @pytest.mark.parametrize("delay_tokens", [6, 9, 30])
