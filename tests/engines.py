@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import queue
 from collections.abc import Iterable, Iterator
 
@@ -64,7 +63,7 @@ def random_language_model() -> LanguageModel:
         "symbols": np.arange(NUM_PIECES + 1, dtype=np.uint16),
         "parts": rounded(0.9 * parts),
     }
-    search = SearchConfig(4, 20.0, 12, min_delay_tokens=1, weight=0.3, bonus=1.0, min_confidence=-math.inf)
+    search = SearchConfig(4, margin=20.0, max_lag_tokens=12, min_delay_tokens=1, weight=0.3, bonus=1.0)
     return LanguageModel([table], NUM_PIECES + 1, search)
 
 

@@ -46,15 +46,7 @@ DISCOUNT = 0.75
 MIN_GAIN = 3.0
 SYMBOL_BITS = 10
 CONTEXT_BITS = 63 - SYMBOL_BITS
-SEARCH = SearchConfig(
-    num_hypotheses=8,
-    margin=3.0,
-    max_lag_tokens=12,
-    min_delay_tokens=5,
-    weight=0.3,
-    bonus=1.0,
-    min_confidence=-0.7,
-)
+SEARCH = SearchConfig(num_hypotheses=8, margin=3.0, max_lag_tokens=12, min_delay_tokens=5, weight=0.3, bonus=1.0)
 
 
 def counted(text: Symbols, num_symbols: int, order: int = ORDER, min_gain: float = -math.inf) -> list[Arrays]:

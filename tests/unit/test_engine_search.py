@@ -21,7 +21,7 @@ STEPS = 5
 
 def search(num_hypotheses: int = 400, margin: float = math.inf, max_lag_tokens: int = 12) -> BeamSearch:
     text = np.random.default_rng(1).integers(0, PIECES + 1, 400)
-    config = SearchConfig(num_hypotheses, margin, max_lag_tokens, 6, weight=0.7, bonus=0.4, min_confidence=-math.inf)
+    config = SearchConfig(num_hypotheses, margin, max_lag_tokens, min_delay_tokens=6, weight=0.7, bonus=0.4)
     tables = counted(text, PIECES + 1, order=4)
     return BeamSearch(LanguageModel(tables, PIECES + 1, config), config, PAD, MARK, FIRST)
 
@@ -95,9 +95,8 @@ def test_hypotheses_far_behind_the_best_are_given_up() -> None:
 def test_every_token_is_certain_within_the_lag(lag_tokens: int) -> None:
     beam = search(num_hypotheses=4).begin(6 + lag_tokens)
     assert beam.lag_tokens == lag_tokens
-    for own_step, (token, step) in enumerate(run(beam)):
-        lag_with_follower = lag_tokens + (token == MARK)
-        assert step <= min(own_step + lag_with_follower, STEPS)
+    for own_step, (_, step) in enumerate(run(beam)):
+        assert step <= min(own_step + lag_tokens, STEPS)
 
 
 def test_the_lag_is_paid_from_the_delay_and_the_model_keeps_its_least() -> None:
@@ -106,7 +105,7 @@ def test_the_lag_is_paid_from_the_delay_and_the_model_keeps_its_least() -> None:
 
 
 def test_a_parent_that_goes_on_keeps_its_place() -> None:
-    nothing = Hypothesis(0.0, (), (), 0, (), False)
+    nothing = Hypothesis(0.0, (), 0, (), False)
     for parents in itertools.product(range(4), repeat=3):
         placed = in_place([Candidate(nothing, parent) for parent in parents])
         assert sorted(one.parent for one in placed) == sorted(parents)

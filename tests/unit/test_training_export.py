@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -78,8 +76,7 @@ def test_hypotheses_in_pages_write_what_they_write_in_a_plain_cache(delay_tokens
     export(Checkpoint(config, average=model.state_dict()), pieces.tokenizer, tmp_path, LEFT_PAD_TOKENS)
     text = np.random.default_rng(0).integers(0, pieces.num_pieces + 1, 5000)
     num_symbols = pieces.num_pieces + 1
-    all_words = replace(SEARCH, min_confidence=-math.inf)
-    LanguageModel.save(counted(text, num_symbols, order=3), num_symbols, all_words, tmp_path / LANGUAGE_MODEL_FILE)
+    LanguageModel.save(counted(text, num_symbols, order=3), num_symbols, SEARCH, tmp_path / LANGUAGE_MODEL_FILE)
     loaded = load_model(tmp_path, "tiny", "cpu")
 
     samples = tones(6.0, seed=3)[:-321]

@@ -38,8 +38,7 @@ class SearchConfig:
     """How hypotheses are searched. One gets ``weight`` times the n-gram's logarithms, and ``bonus`` for every symbol,
     or short texts would win. ``num_hypotheses`` are kept at most, none whose logarithm is more than ``margin`` below
     the best's; what they disagree about is decided after at most ``max_lag_tokens``, which the delay pays for: the
-    model itself is never given less than ``min_delay_tokens``. Words are not said while the model's log-probabilities
-    are less than ``min_confidence`` in the mean (:mod:`transom.engine.confidence`).
+    model itself is never given less than ``min_delay_tokens``.
     """
 
     num_hypotheses: int
@@ -48,7 +47,6 @@ class SearchConfig:
     min_delay_tokens: int
     weight: float
     bonus: float
-    min_confidence: float
 
 
 class LanguageModel:

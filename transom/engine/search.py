@@ -18,7 +18,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from transom.engine.confidence import Confidence
 from transom.engine.language_model import LanguageModel, SearchConfig
 
 LogProbabilities = NDArray[np.float32]
@@ -81,12 +80,10 @@ class Greedy:
 
 
 class Hypothesis(NamedTuple):
-    """``pending`` tokens are not certain yet, ``log_probabilities`` are the model's of them; ``text`` is a hash
-    of all symbols, ``history`` are the newest."""
+    """``pending`` tokens are not certain yet; ``text`` is a hash of all symbols; ``history`` are the newest."""
 
     score: float
     pending: tuple[int, ...]
-    log_probabilities: tuple[float, ...]
     text: int
     history: tuple[int, ...]
     is_in_word: bool
@@ -122,14 +119,13 @@ class Beam:
 
     A step's output are log-probabilities [H, V]. Within a word, pieces and its end are weighed by the language model,
     too. Of hypotheses with one text, whose words only came at other steps, the best remains. None may differ from the
-    best in a token older than ``lag_tokens``. A word mark is certain with the token behind it.
+    best in a token older than ``lag_tokens``.
     """
 
     def __init__(self, shared: BeamSearch, lag_tokens: int) -> None:
         self.lag_tokens = lag_tokens
         self._shared = shared
-        self._hypotheses = [Hypothesis(0.0, (), (), 0, (), False)]
-        self._confidence = Confidence(shared.config.min_confidence, shared.pad_id, shared.mark_id)
+        self._hypotheses = [Hypothesis(0.0, (), 0, (), False)]
         self._last_token_ids: tuple[int, ...] = (shared.pad_id,)
 
     @property
@@ -148,12 +144,12 @@ class Beam:
 
     def finish(self) -> tuple[tuple[int, int], ...]:
         """What the best hypothesis has that was not certain yet."""
-        best = max(self._hypotheses)
-        return self._said(best, len(best.pending))
+        pending = max(self._hypotheses).pending
+        return tuple((token_id, len(pending) - 1 - index) for index, token_id in enumerate(pending))
 
     def _candidates(self, output: LogProbabilities) -> list[Candidate]:
         return [
-            Candidate(self._extended(one, token_id, one.score + score, float(row[token_id])), parent)
+            Candidate(self._extended(one, token_id, one.score + score), parent)
             for parent, (one, row) in enumerate(zip(self._hypotheses, output, strict=True))
             for token_id, score in self._likeliest(one, row)
         ]
@@ -173,16 +169,16 @@ class Beam:
         likeliest += zip((shared.first_text_id + pieces).tolist(), scores[pieces].tolist(), strict=True)
         return nlargest(CANDIDATES_PER_HYPOTHESIS, likeliest, key=itemgetter(1))
 
-    def _extended(self, one: Hypothesis, token_id: int, score: float, log_probability: float) -> Hypothesis:
+    def _extended(self, one: Hypothesis, token_id: int, score: float) -> Hypothesis:
         shared = self._shared
-        pending = (*one.pending, token_id), (*one.log_probabilities, log_probability)
+        pending = (*one.pending, token_id)
         if token_id == shared.pad_id:
-            return Hypothesis(score, *pending, one.text, one.history, is_in_word=False)
+            return Hypothesis(score, pending, one.text, one.history, is_in_word=False)
         model = shared.language_model
         symbol = model.num_symbols - 1 if token_id == shared.mark_id else token_id - shared.first_text_id
         history = (*one.history, symbol)
         newest = history[max(0, len(history) - model.context_length) :]
-        return Hypothesis(score, *pending, hash((one.text, symbol)), newest, is_in_word=True)
+        return Hypothesis(score, pending, hash((one.text, symbol)), newest, is_in_word=True)
 
     def _best(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best, each text once, that agree in all but the newest tokens."""
@@ -207,22 +203,10 @@ class Beam:
         tokens = list(zip(*(one.pending for one in hypotheses), strict=True))
         disputed = (index for index, ids in enumerate(tokens) if len(set(ids)) > 1)
         certain = next(disputed, len(tokens))
-        if certain and tokens[certain - 1][0] == self._shared.mark_id:
-            certain -= 1
         self._hypotheses = [
-            one._replace(
-                score=one.score - best_score,
-                pending=one.pending[certain:],
-                log_probabilities=one.log_probabilities[certain:],
-            )
-            for one in hypotheses
+            one._replace(score=one.score - best_score, pending=one.pending[certain:]) for one in hypotheses
         ]
-        return self._said(hypotheses[0], certain)
-
-    def _said(self, one: Hypothesis, certain: int) -> tuple[tuple[int, int], ...]:
-        """A hypothesis' first tokens, as in a Decision; pads for words that the model is too unsure of."""
-        token_ids = self._confidence.said(one.pending[:certain], one.log_probabilities[:certain])
-        return tuple((token_id, len(one.pending) - 1 - index) for index, token_id in enumerate(token_ids))
+        return tuple((ids[0], len(tokens) - 1 - index) for index, ids in enumerate(tokens[:certain]))
 
 
 def in_place(candidates: Sequence[Candidate]) -> list[Candidate]:
