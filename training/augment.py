@@ -29,7 +29,7 @@ class AugmentConfig:
     reverberation: float = 0.1
     noise: float = 0.2
     babble: float = 0.04
-    telephone: float = 0.03
+    telephone: float = 0.25
     masked_bins: int = 16
     masked_frames: int = 16
 

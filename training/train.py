@@ -214,6 +214,7 @@ def prepare(args: argparse.Namespace, pools: Pools, replicas: Replicas) -> Run:
     config = TrainConfig(
         schedule=scaled(schedule, args.rate_scale),
         losses=LossConfig(ctc=args.ctc),
+        average_h=args.average_hours,
         anchor=args.anchor,
         bfloat16=not args.float32,
         seed=args.seed,
@@ -308,6 +309,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--frozen-steps", type=int, metavar="N", help="the encoder's layers learn from step N on")
     parser.add_argument("--minutes", type=float, help="one cycle, and end so long after the start; not --cycles")
     parser.add_argument("--rate-scale", type=float, default=1.0, help="multiplies all rates; for larger batches")
+    parser.add_argument(
+        "--average-hours", type=float, default=TrainConfig.average_h, help="time constant of the weights' average"
+    )
     parser.add_argument("--decay", type=int, metavar="STEPS", help="begin this cycle's decay now")
     parser.add_argument("--float32", action="store_true", help="no bfloat16 products")
     parser.add_argument("--seed", type=int, default=TrainConfig.seed)
