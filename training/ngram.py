@@ -94,7 +94,7 @@ def _table(contexts: Symbols, keys: Symbols, parts: NDArray[np.float64]) -> Arra
     firsts = _firsts(contexts)
     return {
         "contexts": (contexts[firsts] >> (CONTEXT_BITS - HASH_BITS)).astype(np.uint32),
-        "backoffs": rounded(1 - np.add.reduceat(parts, firsts)) if len(firsts) else np.zeros(0, np.uint8),
+        "backoffs": rounded(1 - np.add.reduceat(parts, firsts)),
         "counts": np.diff(np.append(firsts, len(contexts))).astype(np.uint16),
         "symbols": (keys & ((1 << SYMBOL_BITS) - 1)).astype(np.uint16),
         "parts": rounded(parts),

@@ -152,8 +152,7 @@ def ngram_targets(
                 continue
             history.append(pieces.num_pieces if is_mark else token - first_id)
             if target != IGNORED:
-                newest = history[max(0, len(history) - ngram.context_length) :]
-                probabilities = np.exp(ngram.log_probabilities(tuple(newest)))
+                probabilities = np.exp(ngram.log_probabilities(ngram.newest(history)))
                 probabilities /= probabilities.sum()  # they are stored in eighths of a bit
                 row = np.zeros(tokenizer.vocab_size, np.float32)
                 row[first_id:] = probabilities[:-1]

@@ -62,6 +62,10 @@ class LanguageModel:
         """How many symbols of a history count."""
         return len(self._tables) - 1
 
+    def newest(self, history: Sequence[int]) -> tuple[int, ...]:
+        """The part of a history that counts, as :meth:`log_probabilities` wants it."""
+        return tuple(history[max(0, len(history) - self.context_length) :])
+
     @classmethod
     def load(cls, file: Path) -> LanguageModel:
         """Read a file. Raises WeightsError if that cannot be done."""

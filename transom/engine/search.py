@@ -177,8 +177,7 @@ class Beam:
         model = shared.language_model
         symbol = model.num_symbols - 1 if token_id == shared.mark_id else token_id - shared.first_text_id
         history = (*one.history, symbol)
-        newest = history[max(0, len(history) - model.context_length) :]
-        return Hypothesis(score, pending, hash((one.text, symbol)), newest, is_in_word=True)
+        return Hypothesis(score, pending, hash((one.text, symbol)), model.newest(history), is_in_word=True)
 
     def _best(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """The best, each text once, that agree in all but the newest tokens."""
